@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pairbus.cli.output import bar_column, emit, json_option, say, wrap
-from pairbus.cli.tables import Column, Table, cell, shorten_middle, show
+from pairbus.cli.tables import Table, cell, shorten_middle, show
 from pairbus.monitoring.formatting import duration
 
 
@@ -41,7 +41,7 @@ ROW = Row(
 @click.command()
 @json_option
 def listing() -> None:
-    table = Table("queue", Column("messages", right=True))
+    table = Table("queue", ">messages")
     table.add("orders", cell(1234, "red"))
     table.add("bills/long/name", 5)
     say("two queues")
@@ -75,9 +75,7 @@ def test_terminal_gets_a_drawn_table(monkeypatch):
 
 
 def wide_table():
-    table = Table(
-        "entity", "state", "why", Column("to primary", right=True), "rotation", "seen", title="T"
-    )
+    table = Table("entity", "state", "why", ">to primary", "rotation", "seen", title="T")
     table.add(
         "contoso-production-west/x-servicebus-transfer/orders-of-the-northern-region",
         "failed over",

@@ -12,11 +12,11 @@ from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import ledger_steps
 from pairbus.cli.reconcile import (
     backlog_options,
-    pair_of,
     peeked_backlog,
     reconciled,
     reconciliation_tables,
 )
+from pairbus.monitoring.endpoints import Pair
 
 
 @click.command("account")
@@ -26,7 +26,7 @@ from pairbus.cli.reconcile import (
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @rule_options
 @json_option
-def command(**values: Any) -> None:
+def command(pair: Pair, **values: Any) -> ExitCode:
     """Account for every message of an outage, and report the cost.
 
     This is `pairbus reconcile` and `pairbus cost report` in one run. The exit code is that of
@@ -36,7 +36,6 @@ def command(**values: Any) -> None:
     Example:
       pairbus account ./ledger --pair orders --html outage.html
     """
-    pair = pair_of(values)
     locations = values["ledgers"] or [pair.require_ledger()]
     request = CostRequest.read(values)
     with (
@@ -54,5 +53,4 @@ def command(**values: Any) -> None:
     )
     if values["html"]:
         say(f"page: {values['html']}")
-    if not messages.balanced:
-        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+    return ExitCode.OK if messages.balanced else ExitCode.NEGATIVE

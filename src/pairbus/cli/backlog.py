@@ -9,7 +9,7 @@ import click
 from pairbus.cli.errors import ExitCode, doing, fail
 from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import emit, json_option, say
-from pairbus.cli.tables import Column, Table, cell
+from pairbus.cli.tables import Table, cell
 from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
 
@@ -52,8 +52,8 @@ def list_(pair: Pair) -> None:
     with _listing(pair):
         found = backlog_queues.find(pair)
     table = Table(
-        "queue", Column("messages", right=True), Column("dead letters", right=True),
-        Column("bytes", right=True), "used", title=f"Backlog of {pair.primary_namespace}",
+        "queue", ">messages", ">dead letters",
+        ">bytes", "used", title=f"Backlog of {pair.primary_namespace}",
         empty=f"no backlog queues of {pair.primary_namespace}; run pairbus pair create",
     )  # fmt: skip
     for queue in found:
@@ -174,10 +174,10 @@ def peek(
     title = f"Backlog of {pair.primary_namespace}"
     if queue is not None:
         where = title = backlog_queues.resolve(pair, queue)
-    columns: list[str | Column] = ["queue"] if queue is None else []
+    columns: list[str] = ["queue"] if queue is None else []
     columns += [
-        Column("sequence", right=True), "destination", "message id", "session", "enqueued",
-        Column("bytes", right=True),
+        ">sequence", "destination", "message id", "session", "enqueued",
+        ">bytes",
     ]  # fmt: skip
     columns += ["reason", "description"] if dead_letters else ["state"]
     columns += ["body"] if body else []
@@ -231,7 +231,7 @@ def resubmit(
     reasons: tuple[str, ...],
     everything: bool,
     dry_run: bool,
-) -> None:
+) -> ExitCode:
     """Put dead letters back into their backlog queue, so that the syphon forwards them.
 
     QUEUE is the number or path of one backlog queue; without it, all backlog queues of the pair are
@@ -272,15 +272,15 @@ def resubmit(
         if wanted:
             with doing(f"resubmitting dead letters of {path}"):
                 done[path] = dead_letters.resubmit(secondary, path, wanted)
-    _show_resubmitted(letters, done, missing, dry_run=dry_run)
+    return _show_resubmitted(letters, done, missing, dry_run=dry_run)
 
 
 def _show_resubmitted(
     letters: "list[DeadLetter]", done: dict[str, list[int]], missing: list[int], *, dry_run: bool
-) -> None:
+) -> ExitCode:
     groups = Counter((one.destination or "(none)", one.reason or "(none)") for one in letters)
     table = Table(
-        "destination", "reason", Column("dead letters", right=True), title="Dead letters",
+        "destination", "reason", ">dead letters", title="Dead letters",
         empty="no dead letter matches",
     )  # fmt: skip
     for (destination, reason), count in sorted(groups.items()):
@@ -296,17 +296,9 @@ def _show_resubmitted(
             say(f"{len(numbers)} back in {path}")
         if left:
             say(f"{left} could not be put back: they are gone, or locked by another process")
-    emit(
-        {
-            "dry_run": dry_run,
-            "groups": [
-                {"destination": destination, "reason": reason, "messages": count}
-                for (destination, reason), count in sorted(groups.items())
-            ],
-            "resubmitted": done,
-            "not_found": missing,
-        },
-        table,
-    )
-    if missing or (left and not dry_run):
-        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+    counts = [
+        {"destination": destination, "reason": reason, "messages": count}
+        for (destination, reason), count in sorted(groups.items())
+    ]
+    emit({"dry_run": dry_run, "groups": counts, "resubmitted": done, "not_found": missing}, table)
+    return ExitCode.NEGATIVE if missing or (left and not dry_run) else ExitCode.OK

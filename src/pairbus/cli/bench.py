@@ -7,7 +7,7 @@ import click
 from pairbus.cli.errors import require
 from pairbus.cli.options import setting
 from pairbus.cli.output import emit, json_option
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 
 
 @click.command("bench")
@@ -42,7 +42,7 @@ def command(messages: int, size: int) -> None:
 
     logging.getLogger("pairbus").setLevel(logging.ERROR)  # the outage is intended
     results = list(measure(messages, b"x" * size))
-    table = Table("figure", Column("value", right=True), "unit", title="Benchmarks")
+    table = Table("figure", ">value", "unit", title="Benchmarks")
     for row in results:
         table.add(row["name"], f"{row['value']:,.1f}", row["unit"])
     emit(results, table)

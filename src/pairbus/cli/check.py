@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import click
 
-from pairbus.cli.errors import ExitCode
-from pairbus.cli.options import NOT_NEGATIVE, pair_options, setting
+from pairbus.cli.errors import LEVEL_CODES, ExitCode
+from pairbus.cli.options import NOT_NEGATIVE, pair_options, seconds, setting
 from pairbus.cli.output import emit, json_option
-from pairbus.cli.tables import Table, cell
+from pairbus.cli.tables import LEVEL_COLOURS, Table, cell
 from pairbus.monitoring.checks import (
     LEVELS,
     Grades,
@@ -24,13 +24,6 @@ from pairbus.monitoring.endpoints import Pair
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COLOURS = {"ok": "green", "warning": "yellow", "critical": "bold red", "unknown": "magenta"}
-CODES = {
-    "ok": ExitCode.OK,
-    "warning": ExitCode.NEGATIVE,
-    "critical": ExitCode.CRITICAL,
-    "unknown": ExitCode.ERROR,
-}
 GRADE_HELP = {
     "failed_over": "an entity is failed over",
     "no_client": "no paired client has reported",
@@ -80,15 +73,13 @@ def threshold_options(command: F) -> F:
 @pair_options
 @threshold_options
 @grade_options
-@setting(
+@seconds(
     "--outage",
-    type=NOT_NEGATIVE,
-    default=3600.0,
-    metavar="SECONDS",
-    help="Longest expected outage; warn if a duplicate-detection window of the primary is shorter.",
+    3600.0,
+    "Longest expected outage; warn if a duplicate-detection window of the primary is shorter.",
 )
 @click.option("--no-windows", is_flag=True, help="Do not check duplicate-detection windows.")
-def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> None:
+def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> ExitCode:
     """Check a pair against thresholds, for monitoring systems.
 
     Checks for entities that are failed over, clients and syphons that stopped reporting, the depth
@@ -124,7 +115,7 @@ def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> Non
     for finding in findings:
         table.add(
             finding.check,
-            cell(finding.level, COLOURS[finding.level]),
+            cell(finding.level, LEVEL_COLOURS[finding.level]),
             finding.detail,
             finding.remedy if finding.level != "ok" else "",
         )
@@ -132,5 +123,4 @@ def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> Non
         {"level": level, "findings": findings},
         [f"pairbus {level.upper()}: {summarise(snapshot, findings)}", table],
     )
-    if CODES[level]:
-        raise click.exceptions.Exit(CODES[level])
+    return LEVEL_CODES[level]

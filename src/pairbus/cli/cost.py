@@ -11,7 +11,7 @@ from pairbus.cli.cost_watch import watch_
 from pairbus.cli.errors import ExitCode, fail
 from pairbus.cli.options import setting
 from pairbus.cli.output import emit, json_option
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 from pairbus.pricing import STAGE_NAMES, format_amount
 
 if TYPE_CHECKING:
@@ -95,9 +95,8 @@ def estimate_(**values: Any) -> None:  # fmt: skip
 
 def _estimate_tables(result: "Estimate") -> list[Table | str]:
     stages = Table(
-        "stage", Column("operations", right=True), Column("low", right=True),
-        Column(result.currency, right=True), Column(f"low {result.currency}", right=True),
-        Column("transfer", right=True),
+        "stage", ">operations", ">low", f">{result.currency}", f">low {result.currency}",
+        ">transfer",
         title=f"An outage of {result.workload.outage / 60:g} minutes, {result.messages:,} messages",
     )  # fmt: skip
     for charge in result.stages:
@@ -110,9 +109,8 @@ def _estimate_tables(result: "Estimate") -> list[Table | str]:
     ):
         stages.add(*_charge_cells(name, charge))
     idle = Table(
-        "idle syphon", Column("receives", right=True), Column("low", right=True),
-        Column(result.currency, right=True), title="While nothing happens",
-    )  # fmt: skip
+        "idle syphon", ">receives", ">low", f">{result.currency}", title="While nothing happens"
+    )
     for span, charge in result.idle.items():
         idle.add(f"per {span}" if span != "30 days" else "in 30 days", charge.operations,
                  charge.operations_low, format_amount(charge.money))  # fmt: skip

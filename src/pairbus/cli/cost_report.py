@@ -13,7 +13,7 @@ from pairbus.cli.errors import ExitCode, fail
 from pairbus.cli.options import PAIR_HELP, ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import ledger_steps
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 from pairbus.names import describe_entity
 from pairbus.pricing import STAGE_NAMES, format_amount
 
@@ -175,10 +175,8 @@ def report_tables(report: "CostReport") -> list[Table | str]:
 
 def _line_table(name: str, report: "CostReport", *, title: str) -> Table:
     return Table(
-        name, Column("messages", right=True), Column("operations", right=True),
-        Column("low", right=True), Column(report.currency, right=True),
-        Column("transfer", right=True), title=title,
-    )  # fmt: skip
+        name, ">messages", ">operations", ">low", f">{report.currency}", ">transfer", title=title
+    )
 
 
 def _line_cells(name: str, line: "Line") -> tuple[Any, ...]:

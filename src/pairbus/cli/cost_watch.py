@@ -15,7 +15,7 @@ from pairbus.cli.errors import UserError
 from pairbus.cli.options import ledger_argument, setting
 from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
 from pairbus.cli.progress import ledger_steps
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 from pairbus.monitoring.formatting import one_line
 from pairbus.pricing import STAGE_NAMES, format_amount
 
@@ -121,8 +121,7 @@ def _line(found: "LiveCost") -> str:
 
 def _table(found: "LiveCost") -> Table:
     table = Table(
-        "stage", Column("messages", right=True), Column("operations", right=True),
-        Column(found.currency, right=True), Column("transfer", right=True),
+        "stage", ">messages", ">operations", f">{found.currency}", ">transfer",
         title=f"Since {found.since:%Y-%m-%d %H:%MZ}, at {found.at:%H:%M:%SZ}; Ctrl-C ends",
     )  # fmt: skip
     order = list(STAGE_NAMES)

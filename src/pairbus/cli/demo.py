@@ -7,7 +7,7 @@ import click
 
 from pairbus.cli.errors import ExitCode, exit_on_signals, fail, require
 from pairbus.cli.output import emit, is_terminal, say, write_json
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 from pairbus.monitoring.formatting import one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--keep", is_flag=True, help="Keep the namespaces running afterwards, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Write the verdict as JSON in the last line.")
 @click.option("--no-page", is_flag=True, help="Do not serve the live page.")
-def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
+def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> ExitCode:
     """Run an outage on this machine, and show that no message is lost.
 
     The demo starts two embedded namespaces as processes, pairs them, sends from four senders, kills
@@ -62,12 +62,12 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
         pass
     finally:
         scenario.close()
-    raise click.exceptions.Exit(ExitCode.OK if verdict.ok else ExitCode.NEGATIVE)
+    return ExitCode.OK if verdict.ok else ExitCode.NEGATIVE
 
 
 def show(verdict: "Verdict") -> None:
     """The verdict for people."""
-    table = Table("", Column("messages", right=True), title="Messages")
+    table = Table("", ">messages", title="Messages")
     table.add("sent", verdict.sent)
     table.add("of these through the backlog", verdict.through_backlog)
     table.add("delivered", verdict.delivered)
@@ -78,8 +78,8 @@ def show(verdict: "Verdict") -> None:
     table.add("send errors that the senders retried", verdict.retries)
     cost = verdict.cost
     bill = Table(
-        "stage", Column("messages", right=True), Column("operations", right=True),
-        Column(f"cost, {cost.get('currency', '')}", right=True),
+        "stage", ">messages", ">operations",
+        f">cost, {cost.get('currency', '')}",
         title=f"Cost (prices of {cost.get('prices_of', '?')})",
     )  # fmt: skip
     for row in cost.get("stages", ()):

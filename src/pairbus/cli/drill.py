@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.errors import ExitCode, exit_on_signals, fail
-from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, pair_options, setting
+from pairbus.cli.errors import LEVEL_CODES, ExitCode, exit_on_signals, fail
+from pairbus.cli.options import ANY_NUMBER, pair_options, seconds, setting
 from pairbus.cli.output import emit, json_option, say
-from pairbus.cli.tables import Column, Table, cell
+from pairbus.cli.tables import LEVEL_COLOURS, Table, cell
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import duration
 from pairbus.pricing import format_amount
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pairbus.drill.drill import Report, Step
     from pairbus.drill.settings import Cost, Settings
 
-CODES = {"ok": ExitCode.OK, "warning": ExitCode.NEGATIVE, "critical": ExitCode.CRITICAL}
-COLOURS = {"ok": "green", "warning": "yellow", "critical": "bold red"}
 VERDICTS = {
     "ok": "this pair survives an outage",
     "warning": "this pair survives an outage, with reservations: see the findings",
@@ -42,12 +40,10 @@ VERDICTS = {
     default=20,
     help="Messages to send before, during and after the outage.",
 )
-@setting(
-    "--outage", type=POSITIVE, default=3600.0, metavar="SECONDS", help="Longest expected outage."
-)
+@seconds("--outage", 3600.0, "Longest expected outage.", type=ANY_NUMBER)
 @setting(
     "--rate",
-    type=NOT_NEGATIVE,
+    type=ANY_NUMBER,
     default=10.0,
     metavar="N",
     help="Messages per second that your applications send.",
@@ -59,39 +55,25 @@ VERDICTS = {
     default=10,
     help="Number of processes of your applications.",
 )
-@setting(
+@seconds(
     "--failover-interval",
-    type=NOT_NEGATIVE,
-    default=60.0,
-    metavar="SECONDS",
-    help="failover_interval of your applications; the drill itself uses a shorter one.",
+    60.0,
+    "failover_interval of your applications; the drill itself uses a shorter one.",
 )
-@setting(
-    "--ping-interval",
-    type=POSITIVE,
-    default=60.0,
-    metavar="SECONDS",
-    help="ping_primary_interval of your applications.",
-)
+@seconds("--ping-interval", 60.0, "ping_primary_interval of your applications.", type=ANY_NUMBER)
 @setting(
     "--syphon",
     type=click.Choice(["auto", "spark", "here", "running"]),
     default="auto",
     help="Wait for a running syphon, or start one: on Spark, or here, in this process.",
 )
-@setting(
-    "--drain-timeout",
-    type=NOT_NEGATIVE,
-    default=120.0,
-    metavar="SECONDS",
-    help="Maximum duration of the drain.",
-)
+@seconds("--drain-timeout", 120.0, "Maximum duration of the drain.")
 @setting("--tier", default="standard", help="Tier of both namespaces.")
 @click.option("--one-region", is_flag=True, help="Both namespaces are in one region.")
 @click.option("--checks-only", is_flag=True, help="Check the pair, and skip the outage.")
 @click.option("--dry-run", is_flag=True, help="Only show the steps and the cost.")
 @click.pass_context
-def command(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
+def command(ctx: click.Context, /, pair: Pair, **options: Any) -> ExitCode:
     """Rehearse an outage on your own pair, in about three minutes.
 
     Checks both namespaces from here: reachability, rights, backlog queues and their properties,
@@ -114,7 +96,7 @@ def command(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
       pairbus drill --pair orders --dry-run
     """
     if ctx.invoked_subcommand is not None:
-        return
+        return ExitCode.OK
     pair.require_primary()
     pair.require_secondary()
     settings = _settings(**options)
@@ -126,7 +108,7 @@ def command(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
         fail(str(exc), code=ExitCode.USAGE)
     if options["dry_run"]:
         _show_plan(pair, settings)
-        return
+        return ExitCode.OK
     # The steps say what happens; the library's warnings would repeat it on the standard error.
     logging.getLogger("pairbus").addHandler(logging.NullHandler())
     # As with Ctrl-C, the drill cleans up after itself.
@@ -137,14 +119,13 @@ def command(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     else:
         report = drill.run()
     _show(report, settings)
-    if CODES[report.verdict]:
-        raise click.exceptions.Exit(CODES[report.verdict])
+    return LEVEL_CODES[report.verdict]
 
 
 @command.command("clean")
 @json_option
 @pair_options
-def clean(pair: Pair) -> None:
+def clean(pair: Pair) -> ExitCode:
     """Remove the queues and messages that killed drills left in the pair.
 
     Messages of applications are not changed. Do not run it while another drill runs.
@@ -158,8 +139,7 @@ def clean(pair: Pair) -> None:
     removed = canary.clean(pair)
     lines = [f"removed {len(removed.queues)} canary queues and {removed.messages} messages"]
     emit(removed, [*lines, *(f"not removed: {text}" for text in removed.left)])
-    if removed.left:
-        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+    return ExitCode.NEGATIVE if removed.left else ExitCode.OK
 
 
 def _settings(**options: Any) -> "Settings":
@@ -206,7 +186,7 @@ def _show(report: "Report", settings: "Settings") -> None:
     table = Table("check", "level", "what", "why it matters", "what to do", title="Findings")
     for found in report.findings:
         if found.level != "ok":
-            level = cell(found.level, COLOURS[found.level])
+            level = cell(found.level, LEVEL_COLOURS[found.level])
             table.add(found.check, level, found.what, found.why, found.remedy)
     passed = [f"  ok  {f.check}: {f.what}" for f in report.findings if f.level == "ok"]
     parts: list[Table | str] = ["", *passed]
@@ -222,7 +202,7 @@ def _show(report: "Report", settings: "Settings") -> None:
 
 
 def _messages(report: "Report") -> Table:
-    table = Table("messages", Column("count", right=True))
+    table = Table("messages", ">count")
     found = report.messages
     for name, count in (
         ("confirmed", found.sent),

@@ -33,6 +33,15 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
+LEVEL_CODES = {
+    "ok": ExitCode.OK,
+    "warning": ExitCode.NEGATIVE,
+    "critical": ExitCode.CRITICAL,
+    "unknown": ExitCode.ERROR,
+}
+"""The exit codes of `check` and `drill` by the level that they found."""
+
+
 class UserError(click.ClickException):
     """An error for the user: what, which entity, what to try. One line, no traceback."""
 

@@ -9,7 +9,7 @@ import click
 from pairbus.cli.errors import ExitCode, require
 from pairbus.cli.options import ledger_argument, setting
 from pairbus.cli.output import emit, is_terminal, json_option
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 
 
 @click.group("ledger")
@@ -50,10 +50,7 @@ def compact_(ledger: str, target: int) -> None:
 
     with _progress() as progress:
         done = compact(ledger, target_rows=target, progress=progress)
-    table = Table(
-        "table", Column("files before", right=True), Column("files after", right=True),
-        Column("rows", right=True), Column("repeats dropped", right=True),
-    )  # fmt: skip
+    table = Table("table", ">files before", ">files after", ">rows", ">repeats dropped")
     for one in done:
         table.add(one.table, one.files_before, one.files_after, one.rows, one.repeats_dropped)
     notes = [f"note: not a whole Parquet file: {name}" for one in done for name in one.unreadable]
@@ -76,11 +73,7 @@ def show_(ledger: str) -> None:
 
     store = Store(ledger)
     store.require_ledger()
-    table = Table(
-        "table", Column("files", right=True), Column("rows", right=True),
-        Column("writers", right=True), "from", "to", Column("repeating files", right=True),
-        Column("gaps", right=True),
-    )  # fmt: skip
+    table = Table("table", ">files", ">rows", ">writers", "from", "to", ">repeating files", ">gaps")
     data: list[dict[str, Any]] = []
     notes: list[str] = []
     for name in ("operations", "messages"):
@@ -138,7 +131,7 @@ def in_doubt(ledger: str) -> int:
 
     rows = list_in_doubt(ledger)
     table = Table(
-        "message", "destination", "backlog queue", Column("number", right=True), "delivered",
+        "message", "destination", "backlog queue", ">number", "delivered",
         empty="no message is in doubt",
     )  # fmt: skip
     for row in rows:

@@ -40,7 +40,14 @@ class Number(click.FloatRange):
         return number
 
 
-NOT_NEGATIVE, POSITIVE = Number(0), Number(0, min_open=True)
+ANY_NUMBER, NOT_NEGATIVE, POSITIVE = Number(), Number(0), Number(0, min_open=True)
+
+
+def seconds(name: str, default: float, text: str, *, type: Number = NOT_NEGATIVE) -> Any:
+    """Return an option for a time in seconds."""
+    return setting(name, type=type, default=default, metavar="SECONDS", help=text)
+
+
 NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
 
 
@@ -51,34 +58,26 @@ def resolve_pair(name: str | None = None, **options: Any) -> Pair:
     return configuration.resolve_pair(name, config=file, **options)
 
 
-def pair_options(command: F) -> F:
-    """Give a command the options that select a pair; it gets `pair: Pair`."""
+def namespace_options(command: F) -> F:
+    """Give a command the options that select a pair by its namespaces; it gets `pair: Pair`."""
 
     @click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
     @click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP)
     @click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP)
     @click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP)
-    @click.option("--ledger", metavar="DIR|URL", help="Directory or URL of the ledger.")
     @functools.wraps(command)
-    def wrapper(
-        *args: Any,
-        pair_name: str | None,
-        primary: str | None,
-        secondary: str | None,
-        primary_namespace: str | None,
-        ledger: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        pair = resolve_pair(
-            pair_name,
-            primary=primary,
-            secondary=secondary,
-            primary_namespace=primary_namespace,
-            ledger=ledger,
-        )
-        return command(*args, pair=pair, **kwargs)
+    def wrapper(*args: Any, pair_name: str | None, **kwargs: Any) -> Any:
+        names = ("primary", "secondary", "primary_namespace", "ledger")
+        given = {name: kwargs.pop(name) for name in names if name in kwargs}
+        return command(*args, pair=resolve_pair(pair_name, **given), **kwargs)
 
     return wrapper  # type: ignore[return-value]
+
+
+def pair_options(command: F) -> F:
+    """Give a command the options that select a pair; it gets `pair: Pair`."""
+    ledger = click.option("--ledger", metavar="DIR|URL", help="Directory or URL of the ledger.")
+    return namespace_options(ledger(command))
 
 
 def ledger_argument(command: F) -> F:

@@ -8,7 +8,7 @@ as JSON::
     @pair_options                      # from pairbus.cli.options
     def list_(pair: Pair) -> None:
         rows = library_call(pair)      # every number comes from the library
-        table = Table("queue", Column("messages", right=True), title="Backlog queues")
+        table = Table("queue", ">messages", title="Backlog queues")
         for row in rows:
             table.add(row.path, cell(row.active, "red" if row.active else ""))
         emit(rows, table)              # JSON gets `rows`, people get the table

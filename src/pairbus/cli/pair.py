@@ -5,7 +5,7 @@ import click
 from pairbus.cli.errors import ExitCode, doing, fail
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option
-from pairbus.cli.tables import Column, Table, cell
+from pairbus.cli.tables import Table, cell
 from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration
@@ -100,8 +100,8 @@ def status(pair: Pair) -> None:
     with doing("reading the pair's status"):
         snapshot = read_snapshot(pair)
     entities = Table(
-        "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
-        Column("to backlog", right=True), title="Entities", empty="no client reports now",
+        "entity", "state", "since", "why", "next ping", ">to primary",
+        ">to backlog", title="Entities", empty="no client reports now",
     )  # fmt: skip
     for e in snapshot.entities:
         waits = e.next_ping_in
@@ -115,8 +115,8 @@ def status(pair: Pair) -> None:
             e.counts.sent_backlog,
         )
     backlog = Table(
-        "queue", Column("messages", right=True), Column("oldest", right=True),
-        Column("dead letters", right=True), "rotation", title="Backlog", empty="no backlog queues",
+        "queue", ">messages", ">oldest",
+        ">dead letters", "rotation", title="Backlog", empty="no backlog queues",
     )  # fmt: skip
     for q in snapshot.backlog.queues:
         rotation = {True: cell("in"), None: cell(None)}.get(
@@ -130,9 +130,8 @@ def status(pair: Pair) -> None:
             rotation,
         )
     syphons = Table(
-        "syphon", "state", Column("forwarded", right=True), Column("remaining", right=True),
-        Column("per second", right=True), "done in", "why", title="Syphon",
-        empty="no syphon has reported",
+        "syphon", "state", ">forwarded", ">remaining", ">per second", "done in", "why",
+        title="Syphon", empty="no syphon has reported",
     )  # fmt: skip
     for s in snapshot.syphons:
         is_moving = s.state == "running"

@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pairbus.cli.errors import ExitCode, doing, fail
-from pairbus.cli.options import (
-    ENDPOINT_HELP,
-    NAMESPACE_HELP,
-    PAIR_HELP,
-    ledgers_argument,
-    resolve_pair,
-    setting,
-)
+from pairbus.cli.options import ledgers_argument, namespace_options, setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.progress import Steps, ledger_steps
-from pairbus.cli.tables import Column, Table, cell
+from pairbus.cli.tables import Table, cell
 from pairbus.monitoring.endpoints import Pair
 
 if TYPE_CHECKING:
@@ -39,24 +32,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def backlog_options(command: F) -> F:
-    """Give a command the options of a reconciliation; `pair_of` reads the pair."""
-    for option in (
-        setting("--limit", type=click.IntRange(1, 10_000), default=20,
-                help="Maximum number of messages to list for each finding."),
-        click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues."),
-        click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP),
-        click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP),
-        click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP),
-        click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def pair_of(values: dict[str, Any]) -> Pair:
-    """Return the pair that the options of a reconciliation name."""
-    names = ("primary", "secondary", "primary_namespace")
-    return resolve_pair(values["pair_name"], **{name: values[name] for name in names})
+    """Give a command the options of a reconciliation; it gets `pair: Pair`."""
+    limit = setting("--limit", type=click.IntRange(1, 10_000), default=20,
+                    help="Maximum number of messages to list for each finding.")  # fmt: skip
+    no_peek = click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues.")
+    return namespace_options(no_peek(limit(command)))
 
 
 @click.command("reconcile")
@@ -64,7 +44,7 @@ def pair_of(values: dict[str, Any]) -> Pair:
 @backlog_options
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @json_option
-def command(**values: Any) -> None:
+def command(pair: Pair, **values: Any) -> ExitCode:
     """Account for every message that went through the backlog.
 
     LEDGER is a directory or URL. Several may be given; rows in more than one of them count once. If
@@ -76,7 +56,6 @@ def command(**values: Any) -> None:
     Example:
       pairbus reconcile ./ledger --pair orders
     """
-    pair = pair_of(values)
     locations = values["ledgers"] or [pair.require_ledger()]
     with (
         ledger_steps(locations) as shown,
@@ -86,8 +65,7 @@ def command(**values: Any) -> None:
         shown.begin("matching messages with receipts")
         result = reconciled(spark, locations, waiting, values["limit"])
     emit(result, reconciliation_tables(result))
-    if not result.balanced:
-        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+    return ExitCode.OK if result.balanced else ExitCode.NEGATIVE
 
 
 def reconciled(
@@ -142,9 +120,7 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
 def reconciliation_tables(result: "Reconciliation") -> list[Table | str]:
     """The result for people: the verdict, the destinations, and the listed messages."""
     parts: list[Table | str] = [result.verdict]
-    table = Table(
-        "destination", *[Column(words, right=True) for _, words in COLUMNS], title="By destination"
-    )
+    table = Table("destination", *[f">{words}" for _, words in COLUMNS], title="By destination")
     for row in (*result.by_destination, {"destination": "in all", **result.totals}):
         table.add(row["destination"] or "(none)", *[_count_cell(row, n) for n, _ in COLUMNS])
     parts.append(table)

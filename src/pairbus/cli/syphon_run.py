@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, Number, pair_options, setting
+from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, Number, pair_options, seconds, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import starting_spark
 from pairbus.cli.syphon_options import build_options, checkpoint_option
 from pairbus.cli.syphon_progress import RunProgress, shown, summary
 from pairbus.cli.syphon_signals import StopSignals
-from pairbus.cli.tables import Column, Table
+from pairbus.cli.tables import Table
 from pairbus.monitoring.endpoints import Pair
 from pairbus.pricing import format_amount
 
@@ -53,12 +53,10 @@ if TYPE_CHECKING:
     default="wait",
     help="What to do with messages whose destination does not exist.",
 )
-@setting(
+@seconds(
     "--missing-destination-timeout",
-    type=NOT_NEGATIVE,
-    default=86400.0,
-    metavar="SECONDS",
-    help="How long to wait for such a destination before its messages are dead-lettered.",
+    86400.0,
+    "How long to wait for such a destination before its messages are dead-lettered.",
 )
 @click.option(
     "--max-messages-per-trigger",
@@ -72,13 +70,7 @@ if TYPE_CHECKING:
     default="full",
     help="Restore the time to live in full, or minus the time in the backlog.",
 )
-@setting(
-    "--long-poll",
-    type=POSITIVE,
-    default=900.0,
-    metavar="SECONDS",
-    help="How long one receive waits on an empty queue.",
-)
+@seconds("--long-poll", 900.0, "How long one receive waits on an empty queue.", type=POSITIVE)
 @click.option(
     "--transform",
     metavar="MODULE:FUNCTION",
@@ -200,7 +192,7 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     result = dry_run(options, prices=prices, rules=rules)
     table = Table(
         *("destination", "verdict", "reason"),
-        *(Column(name, right=True) for name in ("messages", "bytes")),
+        *(f">{name}" for name in ("messages", "bytes")),
         title="Messages per destination",
         empty="the backlog is empty",
     )

@@ -11,7 +11,7 @@ from pairbus.cli.errors import ExitCode, fail
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.syphon_options import checkpoint_option, find_state
-from pairbus.cli.tables import Column, Table, cell
+from pairbus.cli.tables import Table, cell
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import duration
 from pairbus.monitoring.timeline import age
@@ -73,7 +73,7 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
     for queue in status.uncertain:
         text = f"{queue}: waits until the locks of a lost reader expire, to keep the order"
         table.add("waiting", cell(text, "yellow"))
-    queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
+    queues = Table("queue", ">active", ">dead letters",
                    title="Backlog queues")  # fmt: skip
     for counts in status.queues:
         queues.add(counts.path, counts.active, counts.dead_letters)

@@ -19,6 +19,9 @@ GAP = "  "
 PATH_WIDTH = 20  # columns to which a path is shortened, at least
 TEXT_WIDTH = 24  # columns to which a long text is wrapped, at least
 HEADING = "bold"
+LEVEL_COLOURS = {
+    "ok": "green", "warning": "yellow", "critical": "bold red", "unknown": "magenta",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +46,16 @@ def cell(value: Any, style: str = "") -> Cell:
 
 
 class Table:
-    """Rows for people: columns by name, cells of any value."""
+    """Rows for people: columns by name, cells of any value.
 
-    def __init__(self, *columns: str | Column, title: str = "", empty: str = "nothing") -> None:
-        self.columns = [c if isinstance(c, Column) else Column(c) for c in columns]
+    Args:
+        columns: The headings; ">" before one right-aligns its cells, which are numbers.
+        title: A line above the table.
+        empty: What is shown instead of a table without rows.
+    """
+
+    def __init__(self, *columns: str, title: str = "", empty: str = "nothing") -> None:
+        self.columns = [Column(name.removeprefix(">"), name.startswith(">")) for name in columns]
         self.title = title
         self.empty = empty
         self.rows: list[list[Cell]] = []
