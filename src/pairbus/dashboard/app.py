@@ -28,6 +28,7 @@ from pairbus.ledger.store import LedgerError
 from pairbus.monitoring import metrics
 from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
+from pairbus.monitoring.records import Snapshot
 from pairbus.monitoring.timeline import age
 from pairbus.pricing import format_amount, format_size
 from pairbus.status import parse_time
@@ -83,17 +84,11 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
 
         return endpoint
 
-    async def index_json(_request: Request) -> Response:
-        return answer(monitor.snapshot)
+    def give(read: Callable[[Snapshot], Any]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(_request: Request) -> Response:
+            return answer(read(monitor.snapshot))
 
-    async def events_json(_request: Request) -> Response:
-        return answer({"at": monitor.snapshot.at, "events": monitor.snapshot.events})
-
-    async def cost_json(_request: Request) -> Response:
-        return answer({"at": monitor.snapshot.at, "money": monitor.snapshot.money})
-
-    async def history_json(_request: Request) -> Response:
-        return answer(monitor.history())
+        return endpoint
 
     async def show_metrics(_request: Request) -> Response:
         text = metrics.render(monitor.snapshot)
@@ -172,12 +167,12 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
     app = Starlette(
         routes=[
             Route("/", show("overview")),
-            Route("/index.json", index_json),
+            Route("/index.json", give(lambda s: s)),
             Route("/events", show("events")),
-            Route("/events.json", events_json),
+            Route("/events.json", give(lambda s: {"at": s.at, "events": s.events})),
             Route("/cost", show("cost")),
-            Route("/cost.json", cost_json),
-            Route("/history.json", history_json),
+            Route("/cost.json", give(lambda s: {"at": s.at, "money": s.money})),
+            Route("/history.json", give(lambda _: monitor.history())),
             Route("/stream", stream),
             Route("/metrics", show_metrics),
             Route("/syphons/{syphon}/pause", act(paused=True), methods=["POST"]),
