@@ -28,7 +28,7 @@ PAIR = {
 }
 
 
-def commands(command: click.Command, path: tuple[str, ...] = ()):
+def commands(command, path=()):
     """Yield each command below `command` with the words that call it."""
     yield path, command
     if isinstance(command, click.Group):

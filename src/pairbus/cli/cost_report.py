@@ -46,9 +46,7 @@ class CostRequest:
 
     prices: "PriceList"
     rules: "Rules"
-    start: dt.datetime | None
-    end: dt.datetime | None
-    subscriptions: dict[str, int]
+    choice: dict[str, Any]  # the keyword arguments of `cost_report` and `write_rows`
     html: str | None
 
     @classmethod
@@ -62,16 +60,14 @@ class CostRequest:
             fail(f"--html: the folder {folder} does not exist", f"mkdir -p {folder}")
         prices, rules = read_prices(values)
         topics = dict(_topic(text) for text in values["topics"])
-        return cls(prices, rules, start, end, topics, values["html"])
+        choice = {"start": start, "end": end, "subscriptions": topics}
+        return cls(prices, rules, choice, values["html"])
 
     def run(self, spark: "SparkSession", locations: Sequence[str]) -> "CostReport":
         """Run the job of the report, and write its page if --html is given."""
         from pairbus.reports.cost_report import cost_report
 
-        report = cost_report(
-            spark, locations, self.prices, self.rules,
-            start=self.start, end=self.end, subscriptions=self.subscriptions,
-        )  # fmt: skip
+        report = cost_report(spark, locations, self.prices, self.rules, **self.choice)
         if self.html:
             from pairbus.reports.cost_page import render
 
@@ -82,10 +78,7 @@ class CostRequest:
         """Write the rows that the totals came from; return their number."""
         from pairbus.reports.cost_report import write_rows
 
-        return write_rows(
-            spark, file, locations, self.prices, self.rules,
-            start=self.start, end=self.end, subscriptions=self.subscriptions,
-        )  # fmt: skip
+        return write_rows(spark, file, locations, self.prices, self.rules, **self.choice)
 
 
 @click.command("report", short_help="Report the cost of the operations in a ledger.")

@@ -105,44 +105,19 @@ _KNOWN: list[tuple[set[str], ExitCode, str]] = [
     # The texts of these say everything.
     ({"ConfigurationError", "PriceError", "ConfigError", "SetupError"}, ExitCode.USAGE, ""),
     ({"SparkUnavailableError", "JavaNotFoundError"}, ExitCode.MISSING_EXTRA, ""),
-    (
-        {"LedgerError", "SyphonError", "BrokerStartError", "StoreError", "ArchiveError"},
-        ExitCode.ERROR,
-        "",
-    ),
-    (
-        {
-            "ServiceBusAuthenticationError",
-            "ServiceBusAuthorizationError",
-            "ClientAuthenticationError",
-        },
-        ExitCode.ERROR,
-        "check the key or token; administration needs the right Manage",
-    ),
-    (
-        {"MessagingEntityNotFoundError", "ResourceNotFoundError"},
-        ExitCode.ERROR,
-        "check the entity's name",
-    ),
-    (
-        {
-            "ConnectionLostError",
-            "ServiceBusConnectionError",
-            "ServiceBusCommunicationError",
-            "OperationTimeoutError",
-            "ServiceRequestError",
-            "ServiceResponseError",
-        },
-        ExitCode.ERROR,
-        "check the network connection to the namespace",
-    ),
-    (
-        {"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},
-        ExitCode.ERROR,
-        "run again with --debug for the details",
-    ),
+    ({"LedgerError", "SyphonError", "BrokerStartError", "StoreError", "ArchiveError"},
+     ExitCode.ERROR, ""),
+    ({"ServiceBusAuthenticationError", "ServiceBusAuthorizationError", "ClientAuthenticationError"},
+     ExitCode.ERROR, "check the key or token; administration needs the right Manage"),
+    ({"MessagingEntityNotFoundError", "ResourceNotFoundError"},
+     ExitCode.ERROR, "check the entity's name"),
+    ({"ConnectionLostError", "ServiceBusConnectionError", "ServiceBusCommunicationError",
+      "OperationTimeoutError", "ServiceRequestError", "ServiceResponseError"},
+     ExitCode.ERROR, "check the network connection to the namespace"),
+    ({"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},
+     ExitCode.ERROR, "run again with --debug for the details"),
     ({"OSError"}, ExitCode.ERROR, "check the path, its permissions, and the network"),
-]
+]  # fmt: skip
 
 
 def explain(exc: BaseException) -> tuple[ExitCode, str] | None:

@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PAIR_HELP = "Name of a pair in the configuration file."
 ENDPOINT_HELP = "A connection string, or an environment variable that holds one."
+NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
 setting = functools.partial(click.option, show_default=True)
 """An option with a default, which its help shows."""
 
@@ -43,12 +44,11 @@ class Number(click.FloatRange):
 ANY_NUMBER, NOT_NEGATIVE, POSITIVE = Number(), Number(0), Number(0, min_open=True)
 
 
-def seconds(name: str, default: float, text: str, *, type: Number = NOT_NEGATIVE) -> Any:
+def seconds(
+    name: str, default: float, text: str, *, type: Number = NOT_NEGATIVE
+) -> Callable[[F], F]:
     """Return an option for a time in seconds."""
     return setting(name, type=type, default=default, metavar="SECONDS", help=text)
-
-
-NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
 
 
 def resolve_pair(name: str | None = None, **options: Any) -> Pair:

@@ -162,9 +162,7 @@ def _message_table(title: str, rows: Any) -> Table:
         "destination", "message", "session", "backlog queue", "first seen", "last seen", "client",
         title=title,
     )  # fmt: skip
+    keys = ("destination", "message_id", "session_id", "backlog_queue", "first_seen", "last_seen")
     for row in rows:
-        table.add(
-            row["destination"], row["message_id"], row["session_id"], row["backlog_queue"],
-            row["first_seen"], row["last_seen"], row["client_id"],
-        )  # fmt: skip
+        table.add(*[row[key] for key in (*keys, "client_id")])
     return table
