@@ -272,6 +272,7 @@ def test_a_bar_shows_no_share_while_the_remaining_count_is_unknown(monkeypatch):
     ]
     assert "3 of 5" in first
     assert " of " not in second
+    assert "━ " in second.rsplit(" 4 ", 1)[0].rstrip(), "a bar with gaps, not a full one"
     assert re.search(r" 4 +10/s", second)
 
 

@@ -96,6 +96,8 @@ def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
                 yield Text(self.note, style="yellow", no_wrap=True, overflow="ellipsis")
 
     console = get_console()
+    if console.color_system is None:
+        console.no_color = True  # else a bar of unknown length is drawn as a full one
     columns = [
         TextColumn("{task.description:8}"),
         bar_column(None),
