@@ -136,7 +136,7 @@ def report_tables(report: "CostReport") -> list[Table | str]:
         f"{report.extra.operations:,} operations, "
         f"{format_amount(report.extra.spent)} {report.currency}"
     )
-    stages = _line_table("stage", report, title="By stage")
+    stages = _line_table("stage", report)
     for line in report.by_stage:
         words = STAGE_NAMES[line.name[0]] + (" (derived)" if line.name[1] else "")
         stages.add(*_line_cells(words + (" *" if line.name[2] else ""), line))
@@ -146,15 +146,16 @@ def report_tables(report: "CostReport") -> list[Table | str]:
         ("the outage added", report.extra),
     ):
         stages.add(*_line_cells(name, line))
-    entities = _line_table("entity", report, title="By entity")
-    for line in report.by_entity[:20]:
-        entities.add(*_line_cells(describe_entity(*line.name), line))
-    hours = _line_table("hour", report, title="By hour")
-    for line in report.by_hour[-48:]:
-        hours.add(*_line_cells(line.name[0][:16].replace("T", " "), line))
-    clients = _line_table("client", report, title="By client")
-    for line in report.by_client[:20]:
-        clients.add(*_line_cells(line.name[0], line))
+    tables = [stages]
+    for name, lines, name_of in (
+        ("entity", report.by_entity[:20], lambda parts: describe_entity(*parts)),
+        ("hour", report.by_hour[-48:], lambda parts: parts[0][:16].replace("T", " ")),
+        ("client", report.by_client[:20], lambda parts: parts[0]),
+    ):
+        table = _line_table(name, report)
+        for line in lines:
+            table.add(*_line_cells(name_of(line.name), line))
+        tables.append(table)
     uncertain = (
         f"With the cheapest interpretation of the rules: {report.total.operations_low:,} "
         "operations, "
@@ -163,13 +164,12 @@ def report_tables(report: "CostReport") -> list[Table | str]:
         "Derived: operations of the application on the primary. *: added by the outage."
     )
     notes = [f"note: {note}" for note in report.notes]
-    return [head, stages, entities, hours, clients, uncertain, *notes]
+    return [head, *tables, uncertain, *notes]
 
 
-def _line_table(name: str, report: "CostReport", *, title: str) -> Table:
-    return Table(
-        name, ">messages", ">operations", ">low", f">{report.currency}", ">transfer", title=title
-    )
+def _line_table(name: str, report: "CostReport") -> Table:
+    numbers = (">messages", ">operations", ">low", f">{report.currency}", ">transfer")
+    return Table(name, *numbers, title=f"By {name}")
 
 
 def _line_cells(name: str, line: "Line") -> tuple[Any, ...]:

@@ -100,8 +100,6 @@ def resolve_pair(
     secondary: str | None = None,
     primary_namespace: str | None = None,
     ledger: str | None = None,
-    checkpoint: str | None = None,
-    backlog_queue_count: int | None = None,
 ) -> Pair:
     """Return a pair: options override the environment, and that overrides the file."""
     config_data = load_config(config)
@@ -120,11 +118,11 @@ def resolve_pair(
                 return endpoint_of(str(value), source=source, credential=credential)
         return None
 
-    def setting(key: str, option: Any) -> Any:
+    def setting(key: str, option: str | None = None) -> Any:
         env = None if name else os.environ.get(f"PAIRBUS_{key.upper()}")
         return option if option is not None else env or table.get(key)
 
-    count = setting("backlog_queue_count", backlog_queue_count)
+    count = setting("backlog_queue_count")
     try:
         count = 10 if count is None else int(count)
     except (TypeError, ValueError):
@@ -138,6 +136,6 @@ def resolve_pair(
         explicit_namespace=setting("primary_namespace", primary_namespace),
         backlog_queue_count=count,
         ledger=setting("ledger", ledger),
-        checkpoint=setting("checkpoint", checkpoint),
+        checkpoint=setting("checkpoint"),
         candidates=() if table else tuple(sorted(config_data.get("pairs", {}))),
     )
