@@ -188,6 +188,19 @@ def test_a_credential_that_fails_is_reported_and_called_again(pair):
         bell.close()
 
 
+def test_the_problem_ends_as_soon_as_a_queue_can_be_polled_again(pair):
+    bell = doorbell(Target(pair.secondary.connection_string), 600)
+    try:
+        bell.listen(QUEUES)
+        wait_for(lambda: pair.secondary.connections)
+        pair.secondary.kill()
+        wait_for(lambda: bell.problem)
+        pair.secondary.start()
+        wait_for(lambda: bell.problem is None)
+    finally:
+        bell.close()
+
+
 class FailingConnections:
     """Connections whose receives fail while they wait, as with a credential that raises."""
 

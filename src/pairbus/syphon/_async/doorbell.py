@@ -127,8 +127,8 @@ class Doorbell:
                 # Counted when it begins: a poll that is cut off by our own end is charged, too.
                 self._polls[queue] = self._polls.get(queue, 0) + 1
             asked = True
+            self.problem = None  # the link is attached; the poll itself may last for minutes
             has_arrived = await receiver.wait(self._long_poll)
-            self.problem = None
             return max(1, int(receiver.arrived_bytes)) if has_arrived else 0
         except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
             if self._stop.is_set():
