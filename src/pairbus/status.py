@@ -1,11 +1,13 @@
 """The status of a paired client: `client.status()`, also written to a file for other processes.
 
 If a ledger directory is configured, each paired client keeps `status/<client id>.json` in it. The
-file is replaced as a whole at each transition and every five seconds, and removed at close.
+file is replaced as a whole at each transition and every five seconds, and removed when the client
+is closed or its process ends: a file that is left belongs to a process that was killed.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -13,9 +15,11 @@ import re
 import socket
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +250,8 @@ class StatusFile:
             self._write()
         self._thread = threading.Thread(target=self._run, name="pairbus-status", daemon=True)
         self._thread.start()
+        self._at_exit = partial(_end_with_process, weakref.ref(self), os.getpid())
+        atexit.register(self._at_exit)
 
     def notify(self) -> None:
         """Something changed: write soon."""
@@ -253,6 +259,7 @@ class StatusFile:
 
     def close(self) -> None:
         """Stop, and remove the file."""
+        atexit.unregister(self._at_exit)
         self._is_closed = True
         self._wake.set()
         self._thread.join(INTERVAL)
@@ -263,6 +270,13 @@ class StatusFile:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("status file %s could not be removed: %s", self._name, error)
+
+    def end(self) -> None:
+        """Do the same for a process that ends without closing its client."""
+        if self._path is None:
+            last = replace(self._snapshot(), state="closed", state_reason="its process has ended")
+            self._snapshot = lambda: last
+        self.close()
 
     def _run(self) -> None:
         if self._path is None:
@@ -287,3 +301,9 @@ class StatusFile:
             if not self._has_warned and not isinstance(error, RuntimeError):
                 logger.warning("status file %s could not be written: %s", self._name, error)
                 self._has_warned = True
+
+
+def _end_with_process(reference: weakref.ref[StatusFile], pid: int) -> None:
+    status_file = reference()
+    if status_file is not None and os.getpid() == pid:  # a forked process has a file of its own
+        status_file.end()
