@@ -208,7 +208,7 @@ def add_source(error: ErrorT, source: str) -> ErrorT:
     """Prefix an SDK error's message with its source, such as `backlog queue 3 of contoso-dr`."""
     is_foreign = isinstance(error, ServiceBusError) and not isinstance(error, PairingError)
     if is_foreign and source not in str(error):
-        error.args = (f"{source}: {error}", *error.args[1:])
+        error.args = (f"{source}: {error}{_token_answer(error)}", *error.args[1:])
         error.message = error.args[0]  # type: ignore[attr-defined]
     return error
 
@@ -217,6 +217,13 @@ def describe(error: BaseException | None, otherwise: str = "") -> str:
     """The class and message of `error` in one line; `otherwise` if there is no error."""
     if error is None:
         return otherwise
-    text = " ".join(str(error).split())
+    text = " ".join(f"{error}{_token_answer(error)}".split())
     name = type(error).__name__
     return f"{name}: {text[:400]}" if text else name
+
+
+def _token_answer(error: BaseException) -> str:
+    """The answer of the token service, which the text of the SDK's error leaves out."""
+    answer = getattr(getattr(error, "inner_exception", None), "status_description", None)
+    text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+    return f" {text}" if isinstance(text, str) and text not in str(error) else ""

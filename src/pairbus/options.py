@@ -269,6 +269,8 @@ class SendAvailabilityPairedNamespaceOptions:
         _namespace(self)
         if self.classify is not None and not callable(self.classify):
             raise ValueError("classify must be callable")
+        if callable(self.observers):
+            raise ValueError("observers must be a list of functions, got one function")
         object.__setattr__(self, "observers", tuple(self.observers))
         if not all(callable(observer) for observer in self.observers):
             raise ValueError("every observer must be callable")

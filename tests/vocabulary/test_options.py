@@ -54,6 +54,7 @@ def test_times_may_be_timedeltas():
         ("primary_namespace", "a/b"),
         ("classify", 3),
         ("observers", [3]),
+        ("observers", print),
         ("enable_syphon", True),
     ],
 )

@@ -52,7 +52,7 @@ def leave(primary: Any, secondary: Any) -> None:
         _secondaries.discard(secondary)
 
 
-def check_same_namespace(secondary: Any, admin: Any) -> None:
+def check_same_namespace(primary: Any, secondary: Any, admin: Any) -> None:
     """Refuse an administration client of another namespace than the secondary's.
 
     Raises:
@@ -63,6 +63,11 @@ def check_same_namespace(secondary: Any, admin: Any) -> None:
     if None not in names and names[0] != names[1]:  # an address may be that of a proxy
         raise PairingError(
             f"secondary_admin is for the namespace {names[1]}, but secondary is for {names[0]}: "
+            "both must be for the same namespace."
+        )
+    if other == _host(primary) != host:
+        raise PairingError(
+            f"secondary_admin is for the primary, {other}, but secondary is for {host}: "
             "both must be for the same namespace."
         )
 

@@ -7,6 +7,7 @@ import pytest
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 
 from pairbus import events
 from tests.sas import make_token
@@ -88,3 +89,14 @@ async def test_pair_works_with_credentials_and_never_looks_at_them(world, kind):
     text = f"{pair!r} {pair.secondary!r} {sender!r} {pair.status().as_dict()} {world.seen.events}"
     assert "SharedAccessSignature" not in text
     assert KEY[1] not in text
+
+
+async def test_a_send_with_a_wrong_key_raises_the_answer_of_the_token_service(world):
+    text = world.primary.connection_string.replace("SAS_KEY_VALUE", "d3Jvbmc=")
+    client = await world.pair(world.primary_client(text))
+    with pytest.raises(ServiceBusAuthenticationError) as caught:
+        await client.get_queue_sender("orders").send_messages(ServiceBusMessage("an umbrella"))
+
+    assert "of the primary 127.0.0.1" in str(caught.value)
+    assert "InvalidSignature" in str(caught.value)
+    assert "d3Jvbmc=" not in str(caught.value)

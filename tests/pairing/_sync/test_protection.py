@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import events
+from pairbus.administration import admin_client
 from pairbus.exceptions import PairingError
 from pairbus.options import SyphonOptions
 from pairbus.pairing import syphon_hook
@@ -208,7 +209,8 @@ def test_wrong_key_of_the_secondary_is_found_before_an_outage(world):
 
     unprotected = world.seen.wait(events.Unprotected)
 
-    assert "right Send" in unprotected.reason
+    assert "check the key or token, and that it has the right Send" in unprotected.reason
+    assert "InvalidSignature" in unprotected.reason
     assert f"127.0.0.1:{world.secondary.port}" in unprotected.reason
     assert "d3Jvbmc=" not in unprotected.reason
 
@@ -221,3 +223,11 @@ def test_administration_of_another_namespace_is_refused(world):
 
     with pytest.raises(PairingError, match="secondary_admin is for the namespace contoso-test"):
         world.pair(secondary=ServiceBusClient(host.format("dr"), key), secondary_admin=admin)
+
+
+def test_administration_of_the_primary_is_refused_also_where_hosts_are_addresses(world):
+    admin = admin_client(world.primary.connection_string)
+    world.admins.append(admin)
+
+    with pytest.raises(PairingError, match="secondary_admin is for the primary, 127"):
+        world.pair(secondary_admin=admin)

@@ -44,6 +44,11 @@ async def pair_namespace(
             can be used. Nothing is half-done, and the call can be repeated.
         ValueError, TypeError: wrong arguments.
     """
+    if not isinstance(options, SendAvailabilityPairedNamespaceOptions):
+        raise TypeError(
+            "options must be SendAvailabilityPairedNamespaceOptions(secondary=...), "
+            f"got {type(options).__module__}.{type(options).__name__}"
+        )
     secondary, admin = options.secondary, options.secondary_admin
     if isinstance(primary, PairedClient):
         raise PairingError("This primary client is paired already.")
@@ -58,15 +63,13 @@ async def pair_namespace(
     ):
         if not isinstance(value, wanted) and not (name == "secondary_admin" and value is None):
             raise TypeError(
-                f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
+                f"{name} must be an {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
                 f"got {type(value).__module__}.{type(value).__name__}"
             )
     check_transport(primary)
     check_transport(secondary)
     assert isinstance(secondary, ServiceBusClient)
     assert admin is None or isinstance(admin, ServiceBusAdministrationClient)
-    if admin is not None:
-        registry.check_same_namespace(secondary, admin)
     namespace = registry.namespace_of(primary, options.primary_namespace)
     if options.enable_syphon:
         check_syphon()
@@ -74,6 +77,8 @@ async def pair_namespace(
     _probe_sdk(primary)
     registry.enter(primary, secondary)
     try:
+        if admin is not None:
+            registry.check_same_namespace(primary, secondary, admin)
         return await _pair(primary, secondary, admin, namespace, options, ledger)
     except BaseException:
         registry.leave(primary, secondary)

@@ -130,7 +130,8 @@ class Protection:
                 if verdict is Verdict.REFUSED:
                     raise PairingError(
                         f"The credentials for the secondary {pair.secondary_host} cannot send to "
-                        f"the backlog queue {path!r}: they need the right Send. "
+                        f"the backlog queue {path!r}: check the key or token, and that it has the "
+                        "right Send. "
                         f"{describe(error)}"
                     ) from error
                 if verdict is not Verdict.MISSING:
