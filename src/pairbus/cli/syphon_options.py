@@ -89,5 +89,6 @@ def find_state(pair: Pair, checkpoint: str | None, state: str | None) -> "StateD
         place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
     path = Path(place.removeprefix("file://")).expanduser()
     if not path.is_dir():
-        fail(f"there is no syphon at {path}", "--checkpoint DIR, as printed by `syphon run`")
+        hint = "start one with `pairbus syphon run`, or give the --checkpoint DIR that it printed"
+        fail(f"there is no syphon at {path}", hint)
     return StateDirectory(path)

@@ -209,9 +209,8 @@ class Broker:
         try:
             listener.bind(self.settings.host, port)
         except OSError as exc:
-            why = (
-                "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
-            )
+            is_in_use = exc.errno == errno.EADDRINUSE
+            why = "is in use: choose another" if is_in_use else f"cannot be used: {exc.strerror}"
             raise BrokerStartError(f"port {port} of {self.settings.host} {why}") from exc
 
     def _open_namespace(self) -> None:
