@@ -162,7 +162,7 @@ def test_namespace_is_the_first_label_of_the_primarys_host(world):
 
 def test_options_of_the_wrong_kind_are_refused_by_name(world):
     primary = world.primary_client()
-    with pytest.raises(TypeError, match="options must be .*, got builtins.dict"):
+    with pytest.raises(TypeError, match=r"options must be .*, got builtins.dict"):
         pair_namespace(primary, {"secondary": "Endpoint=sb://secret"})
     with pytest.raises(TypeError, match=r"options must be .*, got azure\.servicebus"):
         pair_namespace(primary, primary)
