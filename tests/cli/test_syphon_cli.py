@@ -1,6 +1,7 @@
 """`pairbus syphon status|pause|resume|limit`: files beside the checkpoint, no Spark."""
 
 import io
+import itertools
 import json
 import logging
 import os
@@ -204,9 +205,11 @@ def test_whatever_keeps_a_syphon_from_starting_is_one_clear_line(tmp_path):
             assert code == (69 if expected == NO_JAVA else 3)
 
 
-def drawn(monkeypatch, width, told):
+def drawn(monkeypatch, width, told, get_time=None):
     """What a terminal of this width shows after each status, line by line."""
-    console = Console(force_terminal=True, width=width, file=io.StringIO(), color_system=None)
+    console = Console(
+        force_terminal=True, width=width, file=io.StringIO(), color_system=None, get_time=get_time
+    )
     monkeypatch.setattr("rich.get_console", lambda: console)
     monkeypatch.setattr(syphon_progress, "is_terminal", lambda: True)
     seen = []
@@ -255,6 +258,15 @@ def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_wa
     assert note.startswith("the ledger cannot be written: disk full; 2 dead-lettered")
     assert note.endswith("…" if width < 80 else "1 queue waits for locks to end")
     assert stopped[1:] == ["2 dead-lettered"]
+
+
+def test_the_time_of_a_syphon_goes_on_after_the_backlog_was_empty(monkeypatch):
+    told = [STATUS] + [{**STATUS, "forwarded": 1237, "remaining": 0}] * 3
+    every_minute = itertools.count(0.0, 60.0)
+    shown = drawn(monkeypatch, 110, told, get_time=lambda: next(every_minute))
+    times = [line.split()[-1] for (line, *_) in shown]
+    assert "3 of 3" in shown[-1][0]
+    assert times == sorted(set(times))
 
 
 def test_a_bar_begins_where_its_run_does(monkeypatch):

@@ -119,6 +119,11 @@ def test_drain_that_is_slowed_down_is_throttled_once():
     assert throttled == ["by the primary", "by the secondary"]
 
 
+def test_a_syphon_that_started_before_the_page_has_its_own_time():
+    story = tell(syphon("idle", started_at="2025-12-31T23:00:00+00:00"))
+    assert [event["at"] for event in story] == ["2025-12-31T23:00:00+00:00"]
+
+
 def test_restarted_syphon_is_started_again():
     story = tell(syphon("idle"), syphon("idle", pid=2))
     assert [event["event"] for event in story] == ["SyphonStarted", "SyphonStarted"]

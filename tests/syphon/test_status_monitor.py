@@ -73,3 +73,21 @@ def test_what_is_left_between_two_counts_follows_from_what_was_settled(tmp_path)
     assert counted(20, 70, is_moving=False) == 20
     assert counted(60, 70, is_moving=True) == 60  # new ones came
     assert counted(0, 70, is_moving=True) == 0
+
+
+def test_no_more_messages_are_in_flight_than_remain(tmp_path):
+    state = StateDirectory(tmp_path).create()
+    monitor = StatusMonitor(FakeTimeRuntime(), state, IDENTITY, lambda: ())
+    # After a crash a micro-batch may read all queues to their end, up to 20,000 messages each.
+    state.write_progress(ProgressRecord(is_started=True, in_flight=20_000))
+    monitor.counted((QueueCounts("q", 7, 0),))
+    assert monitor.status(is_active=True, is_stopped=False).in_flight == 7
+
+
+def test_the_status_says_when_the_syphon_started(tmp_path):
+    runtime = FakeTimeRuntime()
+    state = StateDirectory(tmp_path).create()
+    monitor = StatusMonitor(runtime, state, IDENTITY, lambda: ())
+    runtime.now += 3600
+    status = monitor.status(is_active=True, is_stopped=False)
+    assert status.updated_at > status.started_at > ""

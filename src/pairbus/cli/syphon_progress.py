@@ -123,6 +123,7 @@ def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
                 description=status.counts.state,
                 speed=_speed(status.counts),
             )
+            bar.tasks[0].finished_time = None  # a full bar is no end: the time goes on
             bar.refresh()
 
         draw()

@@ -116,6 +116,7 @@ class SyphonState:
     throttled_by: str | None = None
     eta: float | None = None
     last_progress: str | None = None
+    started_at: str = ""
     ledger_problem: str | None = None
     ledger_dropped_rows: int = 0
     checkpoint: str = ""

@@ -48,7 +48,9 @@ class SyphonEvents:
                 syphon.pid, state, dead, at, forwarded, forwarded, None, events
             )
             if state not in ("stopped", "silent"):
-                self._add(seen, at, "SyphonStarted", reason=f"on {syphon.host}")
+                self._add(
+                    seen, syphon.started_at or at, "SyphonStarted", reason=f"on {syphon.host}"
+                )
             if state == "stalled":
                 self._add(seen, at, "SyphonStalled", reason=syphon.problem)
             return

@@ -41,7 +41,7 @@ class StatusMonitor:
     ) -> None:
         self._runtime = runtime
         self._state = state
-        self._identity = identity
+        self._identity = replace(identity, started_at=_iso(runtime.time()))
         self._count = count
         self._publish = publish
         self._ledger = ledger
@@ -113,6 +113,9 @@ class StatusMonitor:
             is_started=self._is_started,
         )
         remaining = None if self._total is None else max(0, self._total - totals.settled)
+        in_flight = (totals.in_flight if is_active else 0) + totals.waiting
+        if remaining is not None:
+            in_flight = min(in_flight, remaining)  # a micro-batch may read more than there is
         resumes_at = self._state.blocked().primary_until
         ledger = self._ledger()
         return replace(
@@ -123,7 +126,7 @@ class StatusMonitor:
             forwarded=totals.forwarded,
             bytes=totals.size,
             remaining=remaining,
-            in_flight=(totals.in_flight if is_active else 0) + totals.waiting,
+            in_flight=in_flight,
             waiting=totals.waiting,
             waiting_for=totals.waiting_for,
             waiting_counts=totals.waiting_counts,

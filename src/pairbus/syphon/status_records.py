@@ -146,6 +146,7 @@ class SyphonStatus(Record):
     limits: Mapping[str, float | None] = field(default_factory=dict)
     queues: tuple[QueueCounts, ...] = ()
     checkpoint: str = ""
+    started_at: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
