@@ -16,7 +16,8 @@ HEAD = """\
 
 `pairbus NOUN VERB`. Tables on a terminal, plain columns in a pipe, `--json` on every command that
 reads. Pairs come from one TOML file or from the environment: see
-[Configure pairs](../howto/configure.md). Completion: `eval "$(pairbus completion bash)"`.
+[Configure pairs](../howto/configure.md). A DURATION is a number of seconds, or has a unit: `90s`,
+`15m`, `2h`, `1d`. Completion: `eval "$(pairbus completion bash)"`.
 """
 
 

@@ -61,6 +61,8 @@ def test_short_duplicate_windows_are_a_warning(run, namespaces):
     assert result.exit_code == ExitCode.NEGATIVE
     assert "short (10m 00s)" in result.output
     assert run("check", *SEEN, "--outage", "60").exit_code == ExitCode.OK
+    assert "short (10m 00s)" in run("check", *SEEN, "--outage", "1h").output
+    assert run("check", *SEEN, "--outage", "5m", "--age-critical", "2h").exit_code == ExitCode.OK
 
 
 @pytest.mark.sdk

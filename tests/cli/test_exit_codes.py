@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from pairbus.cli import spark_job
-from pairbus.cli.cost_options import Scaled
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import NOUNS, cli, load
+from pairbus.cli.options import Scaled
 from pairbus.spark.java import JavaNotFoundError
 
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType, Scaled)

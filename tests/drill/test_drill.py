@@ -193,6 +193,22 @@ def test_clean_removes_what_a_killed_drill_left_and_nothing_else(world, monkeypa
     assert bodies(world.secondary, BACKLOG) == ["an order 0", "an order 1"]
 
 
+@pytest.mark.parametrize(
+    ("rate", "size", "outage"),
+    [("50", "2048", "7200"), ("50/s", "2KB", "2h"), ("3000/min", "2kb", "120m")],
+)
+def test_the_options_take_the_units_of_the_cost_estimate(monkeypatch, rate, size, outage):
+    nowhere = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
+    monkeypatch.setenv("PAIRBUS_PRIMARY", nowhere)
+    monkeypatch.setenv("PAIRBUS_SECONDARY", nowhere)
+    command = ["drill", "--dry-run", "--rate", rate, "--size", size, "--outage", outage]
+    result = CliRunner().invoke(
+        cli, [*command, "--failover-interval", "1m", "--ping-interval", "60s"]
+    )
+    assert result.exit_code == ExitCode.OK
+    assert "An outage of 2h 00m at 50 messages a second would add about" in result.output
+
+
 def test_dry_run_contacts_nothing(monkeypatch):
     nowhere = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
     monkeypatch.setenv("PAIRBUS_PRIMARY", nowhere)
@@ -207,7 +223,7 @@ def test_dry_run_contacts_nothing(monkeypatch):
     ("option", "value", "match"),
     [
         ("--tier", "gold", "gold"),
-        ("--rate", "-1", "rate must be at least 0"),
+        ("--rate", "-1", "'-1' is not a rate"),
         ("--ping-interval", "0", "ping_interval must be above 0"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from pairbus.cli.errors import LEVEL_CODES, ExitCode
-from pairbus.cli.options import NOT_NEGATIVE, pair_options, seconds, setting
+from pairbus.cli.options import NOT_NEGATIVE, SPAN, duration_option, pair_options, setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import LEVEL_COLOURS, Table, cell
 from pairbus.monitoring.checks import (
@@ -53,14 +53,14 @@ def threshold_options(command: F) -> F:
     for name, text, unit in (
         ("backlog_warning", "Warn if the backlog has at least N messages.", "N"),
         ("backlog_critical", "Critical if the backlog has at least N messages.", "N"),
-        ("age_warning", "Warn if the oldest message is at least this old.", "SECONDS"),
-        ("age_critical", "Critical if the oldest message is at least this old.", "SECONDS"),
+        ("age_warning", "Warn if the oldest message is at least this old.", "DURATION"),
+        ("age_critical", "Critical if the oldest message is at least this old.", "DURATION"),
         ("dead_warning", "Warn if there are at least N dead letters.", "N"),
         ("dead_critical", "Critical if there are at least N dead letters.", "N"),
     )[::-1]:
         command = setting(
             "--" + name.replace("_", "-"),
-            type=NOT_NEGATIVE,
+            type=NOT_NEGATIVE if unit == "N" else SPAN,
             default=getattr(Thresholds(), name),
             metavar=unit,
             help=text,
@@ -73,9 +73,9 @@ def threshold_options(command: F) -> F:
 @pair_options
 @threshold_options
 @grade_options
-@seconds(
+@duration_option(
     "--outage",
-    3600.0,
+    "1h",
     "Longest expected outage; warn if a duplicate-detection window of the primary is shorter.",
 )
 @click.option("--no-windows", is_flag=True, help="Do not check duplicate-detection windows.")

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import RATE, SIZE, SPAN, read_prices, rule_options
+from pairbus.cli.cost_options import read_prices, rule_options
 from pairbus.cli.cost_report import report_
 from pairbus.cli.cost_watch import watch_
 from pairbus.cli.errors import ExitCode, fail
-from pairbus.cli.options import setting
+from pairbus.cli.options import RATE, SIZE, SPAN, setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Table
 from pairbus.pricing import STAGE_NAMES, format_amount

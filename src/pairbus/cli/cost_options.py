@@ -1,44 +1,17 @@
 """Options and words that the commands of `pairbus cost` share."""
 
 import datetime as dt
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pairbus.cli.options import setting
+from pairbus.cli.options import AMOUNT, setting
 
 if TYPE_CHECKING:
     from pairbus.pricing import PriceList, Rules
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer versions of Click only
-    """A number with a unit, such as 2KB, 2h or 50/s."""
-
-    def __init__(self, name: str, units: dict[str, float], default: str) -> None:
-        self.name = name
-        self._units = units
-        self._default = default
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Read the number and multiply it by its unit."""
-        if isinstance(value, int | float):
-            return float(value)
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)", value.strip())
-        unit = (match[2] or self._default).lower() if match else ""
-        if match is None or unit not in self._units:
-            known = ", ".join(self._units)
-            self.fail(f"{value!r} is not a {self.name}: a number and one of {known}", param, ctx)
-        return float(match[1]) * self._units[unit]
-
-
-SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
-SPAN = Scaled("duration", {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}, "s")
-RATE = Scaled("rate", {"/s": 1, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}, "/s")
-AMOUNT = Scaled("number", {"": 1, "k": 1e3, "m": 1e6}, "")
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import SPAN, Moment, read_prices, rule_options
+from pairbus.cli.cost_options import Moment, read_prices, rule_options
 from pairbus.cli.errors import UserError
-from pairbus.cli.options import ledger_argument, setting
+from pairbus.cli.options import SPAN, ledger_argument, setting
 from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
 from pairbus.cli.progress import ledger_steps
 from pairbus.cli.tables import Table

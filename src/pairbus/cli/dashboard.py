@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import Number, pair_options, seconds, setting
+from pairbus.cli.options import SPANS, Scaled, duration_option, pair_options, setting
 from pairbus.cli.output import say
 from pairbus.monitoring.endpoints import Pair
 from pairbus.names import join_host
@@ -23,12 +23,12 @@ from pairbus.names import join_host
 )
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="A host name under which browsers reach the page; repeatable.")  # fmt: skip
-@seconds(
+@duration_option(
     "--refresh",
-    5.0,
+    "5s",
     "Time between two reads of the secondary, which are charged; four times as "
     "long while the backlog is empty and nothing is wrong.",
-    type=Number(0, 86_400, min_open=True),
+    type=Scaled("duration", SPANS, "s", is_positive=True, most=86_400),
 )
 def command(
     pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import LEVEL_CODES, ExitCode, exit_on_signals, fail
-from pairbus.cli.options import ANY_NUMBER, pair_options, seconds, setting
+from pairbus.cli.options import RATE, SIZE, duration_option, pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import LEVEL_COLOURS, Table, cell
 from pairbus.monitoring.endpoints import Pair
@@ -40,34 +40,28 @@ VERDICTS = {
     default=20,
     help="Messages to send before, during and after the outage.",
 )
-@seconds("--outage", 3600.0, "Longest expected outage.", type=ANY_NUMBER)
-@setting(
-    "--rate",
-    type=ANY_NUMBER,
-    default=10.0,
-    metavar="N",
-    help="Messages per second that your applications send.",
-)
-@setting("--size", default=1024, metavar="BYTES", help="Size of a message of your applications.")
+@duration_option("--outage", "1h", "Longest expected outage.")
+@setting("--rate", type=RATE, default="10/s", help="Messages that your applications send: 50/s.")
+@setting("--size", type=SIZE, default="1KB", help="Size of a message of your applications.")
 @setting(
     "--clients",
     type=click.IntRange(1),
     default=10,
     help="Number of processes of your applications.",
 )
-@seconds(
+@duration_option(
     "--failover-interval",
-    60.0,
+    "60s",
     "failover_interval of your applications; the drill itself uses a shorter one.",
 )
-@seconds("--ping-interval", 60.0, "ping_primary_interval of your applications.", type=ANY_NUMBER)
+@duration_option("--ping-interval", "60s", "ping_primary_interval of your applications.")
 @setting(
     "--syphon",
     type=click.Choice(["auto", "spark", "here", "running"]),
     default="auto",
     help="Wait for a running syphon, or start one: on Spark, or here, in this process.",
 )
-@seconds("--drain-timeout", 120.0, "Maximum duration of the drain.")
+@duration_option("--drain-timeout", "2m", "Maximum duration of the drain.")
 @setting("--tier", default="standard", help="Tier of both namespaces.")
 @click.option("--one-region", is_flag=True, help="Both namespaces are in one region.")
 @click.option("--checks-only", is_flag=True, help="Check the pair, and skip the outage.")
@@ -151,7 +145,9 @@ def _settings(**options: Any) -> "Settings":
         messages=options["messages"],
         user_failover_interval=options["failover_interval"],
         user_ping_interval=options["ping_interval"],
-        expected=Expected(outage=options["outage"], rate=options["rate"], size=options["size"]),
+        expected=Expected(
+            outage=options["outage"], rate=options["rate"], size=int(options["size"])
+        ),
         clients=options["clients"],
         syphon=options["syphon"],
         drain_timeout=options["drain_timeout"],

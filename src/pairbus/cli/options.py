@@ -13,6 +13,8 @@ Decorate a command with the options that it needs::
 
 import functools
 import math
+import re
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -41,14 +43,55 @@ class Number(click.FloatRange):
         return number
 
 
-ANY_NUMBER, NOT_NEGATIVE, POSITIVE = Number(), Number(0), Number(0, min_open=True)
+NOT_NEGATIVE, POSITIVE = Number(0), Number(0, min_open=True)
 
 
-def seconds(
-    name: str, default: float, text: str, *, type: Number = NOT_NEGATIVE
-) -> Callable[[F], F]:
-    """Return an option for a time in seconds."""
-    return setting(name, type=type, default=default, metavar="SECONDS", help=text)
+class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer versions of Click only
+    """A number with a unit, such as 2KB, 2h or 50/s."""
+
+    def __init__(
+        self,
+        name: str,
+        units: dict[str, float],
+        default: str,
+        *,
+        is_positive: bool = False,
+        most: float = sys.float_info.max,
+    ) -> None:
+        self.name = name
+        self._units = units
+        self._default = default
+        self._is_positive = is_positive
+        self._most = most
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Read the number and multiply it by its unit."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)", value.strip())
+        unit = (match[2] or self._default).lower() if match else ""
+        if match is None or unit not in self._units:
+            known = ", ".join(self._units)
+            self.fail(f"{value!r} is not a {self.name}: a number and one of {known}", param, ctx)
+        number = float(match[1]) * self._units[unit]
+        if self._is_positive and not number:
+            self.fail(f"{value!r} is not more than 0", param, ctx)
+        if number > self._most:
+            self.fail(f"{value!r} is too long", param, ctx)
+        return number
+
+
+SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
+SPANS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SPAN = Scaled("duration", SPANS, "s")
+POSITIVE_SPAN = Scaled("duration", SPANS, "s", is_positive=True)
+RATE = Scaled("rate", {"/s": 1, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}, "/s")
+AMOUNT = Scaled("number", {"": 1, "k": 1e3, "m": 1e6}, "")
+
+
+def duration_option(name: str, default: str, text: str, *, type: Scaled = SPAN) -> Callable[[F], F]:
+    """Return an option for a duration, such as 90s, 10m or 2h."""
+    return setting(name, type=type, default=default, help=text)
 
 
 def resolve_pair(name: str | None = None, **options: Any) -> Pair:

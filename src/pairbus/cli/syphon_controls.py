@@ -44,8 +44,12 @@ def resume(pair: Pair, checkpoint: str | None, state: str | None) -> None:
 @click.command("limit", short_help="Limit the rate of a running syphon.")
 @pair_options
 @checkpoint_option
-@click.option("--max-messages-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit.")
-@click.option("--max-bytes-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit.")
+@click.option(
+    "--max-messages-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit."
+)
+@click.option(
+    "--max-bytes-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit."
+)
 def limit(pair: Pair, checkpoint: str | None, state: str | None, **limits: float | None) -> None:
     """Limit the rate of a running syphon, to protect a primary that has just recovered.
 

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, Number, pair_options, seconds, setting
+from pairbus.cli.options import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    POSITIVE_SPAN,
+    Number,
+    duration_option,
+    pair_options,
+    setting,
+)
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import starting_spark
 from pairbus.cli.syphon_options import build_options, checkpoint_option
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--snapshot", is_flag=True, help="Forward only messages present at the start.")
-@click.option("--max-duration", type=POSITIVE, metavar="SECONDS", help="End after this time.")
+@click.option("--max-duration", type=POSITIVE_SPAN, help="End after this time: 90s, 10m.")
 @click.option("--max-messages-per-second", type=POSITIVE, metavar="N", help="Maximum rate.")
 @click.option("--max-bytes-per-second", type=POSITIVE, metavar="N", help="Maximum rate.")
 @setting(
@@ -53,9 +61,9 @@ if TYPE_CHECKING:
     default="wait",
     help="What to do with messages whose destination does not exist.",
 )
-@seconds(
+@duration_option(
     "--missing-destination-timeout",
-    86400.0,
+    "24h",
     "How long to wait for such a destination before its messages are dead-lettered.",
 )
 @click.option(
@@ -70,7 +78,9 @@ if TYPE_CHECKING:
     default="full",
     help="Restore the time to live in full, or minus the time in the backlog.",
 )
-@seconds("--long-poll", 900.0, "How long one receive waits on an empty queue.", type=POSITIVE)
+@duration_option(
+    "--long-poll", "15m", "How long one receive waits on an empty queue.", type=POSITIVE_SPAN
+)
 @click.option(
     "--transform",
     metavar="MODULE:FUNCTION",
