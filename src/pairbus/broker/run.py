@@ -225,19 +225,21 @@ class RunningNamespace:
         """Create a queue; `properties` are named as in the SDK's `create_queue`."""
         from pairbus.broker.entities.model import QueueDescription
 
-        self.do(lambda ns: ns.admin.create(QueueDescription(name, **properties)))
+        self.do(lambda ns: ns.admin.create(QueueDescription(name, **_read(properties))))
 
     def create_topic(self, name: str, **properties: Any) -> None:
         """Create a topic; `properties` are named as in the SDK's `create_topic`."""
         from pairbus.broker.entities.model import TopicDescription
 
-        self.do(lambda ns: ns.admin.create(TopicDescription(name, **properties)))
+        self.do(lambda ns: ns.admin.create(TopicDescription(name, **_read(properties))))
 
     def create_subscription(self, topic: str, name: str, **properties: Any) -> None:
         """Create a subscription, with a rule that matches all messages."""
         from pairbus.broker.entities.model import SubscriptionDescription
 
-        self.do(lambda ns: ns.admin.create(SubscriptionDescription(topic, name, **properties)))
+        self.do(
+            lambda ns: ns.admin.create(SubscriptionDescription(topic, name, **_read(properties)))
+        )
 
     # -- counters ---------------------------------------------------------------------------------
 
@@ -343,3 +345,19 @@ class RunningNamespace:
             return action()
 
         return self._await(on_loop())
+
+
+def _read(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Read durations in ISO 8601 form, such as `PT1M`, which the SDK takes too."""
+    from pairbus.broker.entities.model_values import parse_duration
+
+    durations = {
+        "lock_duration",
+        "default_message_time_to_live",
+        "duplicate_detection_history_time_window",
+        "auto_delete_on_idle",
+    }
+    return {
+        name: parse_duration(value) if name in durations and isinstance(value, str) else value
+        for name, value in properties.items()
+    }

@@ -8,8 +8,6 @@ from pairbus.cli.output import say
 from pairbus.cli.syphon_options import checkpoint_option, find_state
 from pairbus.monitoring.endpoints import Pair
 
-RATE = click.FloatRange(0)
-
 
 @click.command("pause")
 @pair_options

@@ -1,5 +1,6 @@
 """The pytest fixtures that users get, and the fake clock."""
 
+import datetime as dt
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import aio, pair_namespace
+from pairbus.broker.entities.errors import ArgumentError
 from pairbus.testing import FakeClock, FaultProxy, pair_options
 
 
@@ -123,3 +125,17 @@ def test_a_proxy_may_be_closed_twice() -> None:
     proxy = FaultProxy("127.0.0.1:1").start()
     proxy.close()
     proxy.close()
+
+
+def test_durations_may_be_written_as_the_service_does(servicebus):
+    servicebus.create_queue("orders", lock_duration="PT5S", default_message_time_to_live="P1D")
+    servicebus.create_topic("events", duplicate_detection_history_time_window="PT1M")
+    servicebus.create_subscription("events", "all", auto_delete_on_idle="PT10M")
+    with servicebus.admin_client() as admin:
+        queue = admin.get_queue("orders")
+        found = admin.get_subscription("events", "all").auto_delete_on_idle
+    assert queue.lock_duration == dt.timedelta(seconds=5)
+    assert queue.default_message_time_to_live == dt.timedelta(days=1)
+    assert found == dt.timedelta(minutes=10)
+    with pytest.raises(ArgumentError, match="'1 minute' is not a duration"):
+        servicebus.create_queue("carts", lock_duration="1 minute")
