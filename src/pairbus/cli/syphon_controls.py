@@ -22,7 +22,7 @@ def pause(pair: Pair, checkpoint: str | None, state: str | None) -> None:
       pairbus syphon pause --pair orders
     """
     find_state(pair, checkpoint, state).change_controls(paused=True)
-    say("paused; continue with `pairbus syphon resume`")
+    say("paused after the messages in flight; continue with `pairbus syphon resume`")
 
 
 @click.command("resume")
@@ -60,6 +60,10 @@ def limit(pair: Pair, checkpoint: str | None, state: str | None, **limits: float
         fail("no limit is given", "--max-messages-per-second N", code=ExitCode.USAGE)
     control = find_state(pair, checkpoint, state).change_controls(**changes)
     say(
-        f"limits: {control.max_messages_per_second or 'no limit of'} messages/s, "
-        f"{control.max_bytes_per_second or 'no limit of'} bytes/s"
+        f"limits: {_number(control.max_messages_per_second)} messages/s, "
+        f"{_number(control.max_bytes_per_second)} bytes/s"
     )
+
+
+def _number(limit: float | None) -> str:
+    return f"{limit:,.10g}" if limit else "no limit of"

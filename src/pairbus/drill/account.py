@@ -156,7 +156,7 @@ def judge_messages(messages: Messages, *, is_named: bool) -> Iterator[Finding]:
         yield critical(
             "reconciliation",
             f"{len(messages.undrained)} messages are still in the backlog",
-            "the drain did not finish in time",
+            "no syphon drained them in time",
             "pairbus syphon status says why; --drain-timeout gives it more time",
         )
     if messages.duplicated:

@@ -163,7 +163,9 @@ def check_clients(snapshot: Snapshot, grade: Grades) -> list[Finding]:
     detail = f"{len(silent)} of {count(clients, 'client', 'clients')} silent"
     detail += f" for {duration(latest)}: {who}" if latest is not None else f": {who}"
     level = grade.stale if all_silent else min(grade.stale, "warning", key=LEVELS.index)
-    remedy = "check whether they run; if one is gone permanently, remove status/CLIENT.json"
+    remedy = (
+        "check whether they run; if one is gone for good, remove status/CLIENT.json in the ledger"
+    )
     return [Finding("clients", level, detail, remedy)]
 
 
