@@ -77,12 +77,12 @@ class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
         if self._is_positive and not number:
             self.fail(f"{value!r} is not more than 0", param, ctx)
         if number > self._most:
-            self.fail(f"{value!r} is too long", param, ctx)
+            self.fail(f"{value!r} is too large", param, ctx)
         return number
 
 
 SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
-SPANS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+SPANS: dict[str, float] = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 SPAN = Scaled("duration", SPANS, "s")
 POSITIVE_SPAN = Scaled("duration", SPANS, "s", is_positive=True)
 RATE = Scaled("rate", {"/s": 1, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}, "/s")
