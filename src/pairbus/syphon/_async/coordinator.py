@@ -16,13 +16,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import PurePath
-from typing import Protocol
 
 from pairbus.names import billable
 from pairbus.runtime import AsyncRuntime, AsyncTask
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.deferral import Deferral
 from pairbus.syphon._async.doorbell import Doorbell
+from pairbus.syphon._async.emptiness import EmptinessCheck
+from pairbus.syphon._async.ledger_counts import LedgerCounts, Operations
 from pairbus.syphon._async.lock_maintenance import LOCK_SECONDS, LockMaintenance
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
@@ -30,37 +31,17 @@ from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
 from pairbus.syphon.planner import Plan, Planner
 from pairbus.syphon.rates import Pace
-from pairbus.syphon.records import BlockedRecord, Control, OperationCount, TaskReport
+from pairbus.syphon.records import BlockedRecord, Control, TaskReport
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_records import LedgerState, ProgressRecord
+from pairbus.syphon.status_records import ProgressRecord
 
-__all__ = ["Coordinator", "Operations"]
+__all__ = ["Coordinator"]
 
 log = logging.getLogger("pairbus.syphon")
 
 TICK = 0.5  # seconds
 REMOTE_TICK = 2.0  # in an object store, where each read of the state is a request
 SAVE_EVERY = 5.0
-FLUSH_EVERY = 10.0
-PROBE_EVERY = 2.0
-QUIET = 1.0  # seconds without work until the queues are peeked, for a drain until empty
-PEEK_EVERY = 2.0
-
-
-class Operations(Protocol):
-    """The ledger, as the coordinator sees it."""
-
-    def add(self, *counts: OperationCount) -> None:
-        """Count operations."""
-
-    def flush(self) -> object:
-        """Make the counts durable."""
-
-    def probe(self) -> str | None:
-        """Why no receipt could be written now, in one line; None if one could."""
-
-    def state(self) -> LedgerState:
-        """Whether the counts reach the ledger; does not wait."""
 
 
 class Coordinator:
@@ -95,13 +76,10 @@ class Coordinator:
     ) -> None:
         self._runtime = runtime
         self._state = state.create()
-        self._backlog = backlog
         self._doorbell = doorbell
-        self._operations = operations
         self._planner = planner
         self._held = held
-        self._namespace = namespace
-        self._until_empty = until_empty
+        self._ledger = LedgerCounts(runtime, operations, namespace)
         self._journal = open_journal(state.location, runtime)
         self._orphans = OrphanedLocks(self._journal)
         self._totals = state.progress().for_new_run()
@@ -112,18 +90,20 @@ class Coordinator:
         self._guard, self._files = runtime.condition(), runtime.condition()
         self._deferral = Deferral(
             runtime, self._guard, self._files, state, backlog, held, self._orphans,
-            planner.queues, self._count, is_enabled=defers,
+            planner.queues, self._ledger.count, is_enabled=defers,
         )  # fmt: skip
         self._locks = LockMaintenance(
-            runtime, self._guard, backlog, held, self._orphans, planner, self._count, self._publish
+            runtime, self._guard, backlog, held, self._orphans, planner, self._ledger.count,
+            self._publish,
+        )  # fmt: skip
+        self._emptiness = EmptinessCheck(
+            runtime, self._guard, backlog, planner, self._deferral, self._ledger.count
         )
         self._applied: set[PurePath] = set()  # reports that could not be removed yet
-        self._ledger_problem: str | None = None
         self._problem: str | None = None  # of the last tick
-        self._probed_at = self._flushed_at = self._saved_at = self._peeked_at = 0.0
-        self._quiet_since: float | None = None
+        self._until_empty = until_empty
+        self._saved_at = 0.0
         self._is_planned = False
-        self._must_flush = False
         self._task: AsyncTask | None = None
         self._stop = runtime.event()
 
@@ -169,7 +149,7 @@ class Coordinator:
         """
         steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
             ("task reports", self._collect),
-            ("ledger", self._probe_ledger),
+            ("ledger", self._ledger.probe),
         ]
         if self._state.is_stopping:
             steps.append(("secondary: returning held messages", self._return_all))
@@ -236,7 +216,7 @@ class Coordinator:
                 now,
                 control,
                 is_stopping=is_stopping,
-                is_blocked=bool(self._ledger_problem) or now < self._held.paused_until(),
+                is_blocked=bool(self._ledger.problem) or now < self._held.paused_until(),
                 # A poll under way may hold a queue's oldest message, but never a deferred one.
                 not_now={*frozen, *unsafe},
                 deferred={q: numbers for q, numbers in deferred.items() if q not in unsafe},
@@ -294,7 +274,7 @@ class Coordinator:
             for queue in broken:
                 self._orphans.suspect(queue, self._runtime.time())
         for queue, number in polls.items():
-            self._count("idle_poll", queue, "receive", number, 0, 0, number)
+            self._ledger.count("idle_poll", queue, "receive", number, 0, 0, number)
         for queue, size in rings:
             # The poll itself is counted already; the bytes of its message beyond 64 KB are not.
             self._locks.count_released(queue, size, billable(size) - 1)
@@ -302,8 +282,7 @@ class Coordinator:
     def _apply(self, report: TaskReport, now: float) -> None:
         self._deferral.apply(report, now)
         self._totals = self._totals.plus(report)
-        self._operations.add(*report.operations)
-        self._must_flush = self._must_flush or bool(report.operations)
+        self._ledger.add(*report.operations)
         for queue, read in report.read.items():
             self._planner.was_read(queue, read)
             self._oldest[queue] = read.oldest if read.has_more else None
@@ -320,7 +299,7 @@ class Coordinator:
         for queue in report.uncertain:
             self._orphans.suspect(queue, now)
         if report.stalled:
-            self._ledger_problem = report.stalled
+            self._ledger.problem = report.stalled
         for destination, condition in report.failed.items():
             self._held.fail(destination, condition, now)
         self._held.hold(report.held, now)
@@ -347,32 +326,15 @@ class Coordinator:
             busy = self._planner.granted if self._is_planned else set(self._planner.queues)
         await self._locks.check_orphans(busy | self._doorbell.armed())
 
-    # -- the ledger
-
-    def _count(self, stage: str, queue: str, operation: str, *numbers: int) -> None:
-        self._operations.add(OperationCount(self._namespace, stage, queue, operation, *numbers))
-        self._must_flush = True
-
-    async def _probe_ledger(self) -> None:
-        now = self._runtime.time()
-        if self._ledger_problem and now - self._probed_at >= PROBE_EVERY:
-            self._probed_at = now
-            problem = await self._runtime.run_blocking(self._operations.probe)
-            with self._guard:
-                self._ledger_problem = f"ledger: {problem}" if problem else None
+    # -- records
 
     async def _flush(self) -> None:
-        now = self._runtime.time()
-        is_due = now - self._flushed_at >= FLUSH_EVERY or self._state.is_stopping
-        if self._must_flush and is_due:
-            self._must_flush, self._flushed_at = False, now
-            await self._runtime.run_blocking(self._operations.flush)
+        await self._ledger.flush(is_last=self._state.is_stopping)
 
     async def _check_empty(self) -> None:
-        """Peek the queues when there is nothing to do; if no message is left, report it."""
+        """Check whether no message is left, locked ones included."""
         if not self._until_empty:
             return
-        now = self._runtime.time()
         with self._files, self._guard:
             is_busy = bool(
                 self._planner.ready_queues
@@ -380,23 +342,9 @@ class Coordinator:
                 or self._deferral.is_searching()
                 or self._deferral.counts()
             )
-        self._quiet_since = None if is_busy else self._quiet_since or now
-        is_quiet = self._quiet_since is not None and now - self._quiet_since >= QUIET
-        if not is_quiet or now - self._peeked_at < PEEK_EVERY:
-            return
-        self._peeked_at = now
-        for queue in self._planner.queues:
-            self._count("management", queue, "peek", 1, 0, 0, 1)
-            is_empty = await self._backlog.is_empty(queue)
-            if is_empty is False:
-                with self._guard:
-                    # A message may be deferred and not recorded, or locked by another receiver.
-                    self._deferral.search_again(queue)
-                    self._planner.ready([queue])
-            if not is_empty:  # unknown is not empty
-                return
-        with self._guard:
-            self._totals = replace(self._totals, is_empty=True)
+        if await self._emptiness.check(is_busy=is_busy):
+            with self._guard:
+                self._totals = replace(self._totals, is_empty=True)
 
     async def _save(self) -> None:
         now = self._runtime.time()
@@ -419,7 +367,7 @@ class Coordinator:
     def _publish(self) -> None:
         """Write the files that tasks, driver and the next coordinator read, if they changed."""
         with self._files:
-            control, ledger = self._state.control(), self._operations.state()
+            control, ledger = self._state.control(), self._ledger.state()
             with self._guard:
                 blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
                 counts = self._deferral.counts()
@@ -450,7 +398,7 @@ class Coordinator:
                 self._progress = progress
 
     def _current_problem(self) -> str | None:
-        found = self._ledger_problem or self._problem or self._doorbell.problem
+        found = self._ledger.problem or self._problem or self._doorbell.problem
         if not found and self._held.paused_until() > self._runtime.time():
             found = f"primary: {self._held.reasons()[WHOLE_PRIMARY]}"
         return found
