@@ -192,6 +192,52 @@ def test_hostile_sizes_take_no_memory(hostile):
     assert peak < 20_000_000
 
 
+def array_of(count, body):
+    return b"\xf0" + (len(body) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + body
+
+
+def test_nested_arrays_are_not_copied_at_each_level():
+    innermost = b"x" * 1_000_000
+    encoded = array_of(1, b"\xb0" + len(innermost).to_bytes(4, "big") + innermost)
+    for _ in range(MAX_DEPTH - 2):
+        encoded = array_of(1, encoded)
+    tracemalloc.start()
+    try:
+        value, _ = decode(encoded)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(innermost)
+    assert encode(value) == encoded
+    assert encode(value[0][0]) == b"\xf0" + encoded[19:]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        array_of(20_000, b"\x00\x43" * (MAX_DEPTH - 2) + b"\x50" + bytes(20_000)),
+        b"\xd0\x00\x00\x75\x34\x00\x00\x13\x88" + b"\xe0\x04\xff\x00\x43\x41" * 5000,
+    ],
+    ids=["nested descriptors", "elements without bytes"],
+)
+def test_descriptors_of_array_elements_do_not_multiply_the_memory(array):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="more elements than bytes"):
+            decode(array)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * len(array)
+
+
+def test_decoded_arrays_can_be_pickled_and_copied():
+    for original in (Array([Array([], 0xA3)]), Array([uuid.UUID(int=1)])):
+        value, _ = decode(encode(original))
+        assert encode(pickle.loads(pickle.dumps(value))) == encode(original)
+        assert encode(copy.deepcopy(value)) == encode(original)
+
+
 def test_maps_that_a_dict_cannot_hold_survive():
     for encoded in (
         "c10804" + "5201" + "40" + "5301" + "41",  # uint 1 and ulong 1 as keys

@@ -91,7 +91,7 @@ def _map32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
     if end > len(buf):
         raise decode_error("array longer than its buffer")
-    raw = buf[pos:end]
+    start = pos
     depth += 1
     descriptors: list[Any] = []
     while buf[pos] == 0:
@@ -111,6 +111,8 @@ def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
         return Uuids(buf[pos:end])
     if decoder is unknown:
         raise decode_error(f"unknown format code 0x{code:02x}")
+    if count * len(descriptors) > end - start:  # every descriptor makes an object of each element
+        raise decode_error("more elements than bytes")
     if code in EMPTY_CODES:
         if count > MAX_EMPTY_ELEMENTS:
             raise decode_error(f"an array of {count} elements without content")
@@ -127,7 +129,7 @@ def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
         raise decode_error("size and content of an array disagree")
     for descriptor in reversed(descriptors):
         items = tuple(Described(descriptor, item) for item in items)
-    return Array(items, raw=raw)
+    return Array(items, source=(buf, start, end))
 
 
 _EMPTY: dict[tuple[int, int], tuple[Any, ...]] = {}

@@ -129,8 +129,9 @@ def _described(value: Described) -> bytes:
 
 
 def _array(value: Array) -> bytes:
-    if value.raw is not None:
-        return encode_compound(0xE0, 0xF0, len(value), value.raw)
+    raw = value.raw
+    if raw is not None:
+        return encode_compound(0xE0, 0xF0, len(value), raw)
     items: Sequence[Any] = value.items
     constructor = b""
     while items and isinstance(items[0], Described):

@@ -177,18 +177,30 @@ class Array:
     """Values of one and the same AMQP type.
 
     The type of the elements on the wire follows from the first one; `code` is the format code of an
-    array that has none. `raw` are the encoded type and elements of an array that was decoded: it is
-    encoded as it was.
+    array that has none. `source` are a buffer, start and end: the encoded type and elements of an
+    array that was decoded, which is encoded as it was. They are not copied, because arrays nest.
     """
 
-    __slots__ = ("code", "items", "raw")
+    __slots__ = ("_source", "code", "items")
 
     def __init__(
-        self, items: Iterable[Any] = (), code: int = 0x40, *, raw: bytes | None = None
+        self,
+        items: Iterable[Any] = (),
+        code: int = 0x40,
+        *,
+        source: tuple[bytes, int, int] | None = None,
     ) -> None:
         self.items = items if isinstance(items, tuple) else tuple(items)
         self.code = code
-        self.raw = raw
+        self._source = source
+
+    @property
+    def raw(self) -> bytes | None:
+        """The encoded type and elements, copied on each access; None if it was not decoded."""
+        if self._source is None:
+            return None
+        buf, start, end = self._source
+        return buf[start:end]
 
     def __len__(self) -> int:
         return len(self.items)
@@ -214,12 +226,15 @@ class Array:
 class Uuids(Array):
     """An array of uuid kept as bytes, because a request may settle a thousand of them."""
 
-    __slots__ = ()
+    __slots__ = ("raw",)
 
     def __init__(self, elements: bytes) -> None:
         """Set up from the concatenated elements, 16 bytes each in network byte order."""
         self.code = 0x98
         self.raw: bytes = b"\x98" + elements
+
+    def __reduce__(self) -> tuple[type[Uuids], tuple[bytes]]:
+        return Uuids, (self.raw[1:],)
 
     @classmethod
     def from_little_endian(cls, tokens: Iterable[bytes]) -> Uuids:
