@@ -70,6 +70,15 @@ def test_broker_with_a_wrong_name_is_an_error_without_advice_about_its_key():
     assert result.stderr == "pairbus: 'a/b' is not a valid name of a namespace\n"
 
 
+def test_broker_with_an_empty_key_or_an_impossible_origin_is_an_error_in_one_line():
+    result = run("broker", "run", "--port", "0", "--key", "")
+    assert (result.exit_code, result.stderr) == (ExitCode.USAGE, "pairbus: the key is empty\n")
+    result = run("broker", "run", "--port", "0", "--allow-origin", "app.example")
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr.startswith("pairbus: 'app.example' is not an allowed origin: ")
+    assert result.stderr.count("\n") == 1
+
+
 def test_wrong_tier_in_the_environment_is_an_error_in_one_line():
     result = run("broker", "run", "--port", "0", env={"PAIRBUS_BROKER_TIER": "gold"})
     assert result.exit_code == ExitCode.USAGE

@@ -105,17 +105,18 @@ def load(source: Mapping[str, Any] | str | Path, namespace: str) -> Declared:
 
 
 def _namespace(content: Any, place: str) -> Declared:
+    names: set[str] = set()
     queues = [
-        _entity(QueueDescription, (), item, where)
+        _entity(QueueDescription, (), item, where, names)
         for item, where in _items(content, "Queues", place)
     ]
     topics: list[TopicDescription] = []
     subscriptions: list[DeclaredSubscription] = []
     for item, where in _items(content, "Topics", place):
-        topic = _entity(TopicDescription, (), item, where)
+        topic = _entity(TopicDescription, (), item, where, names)
         topics.append(topic)
         for inner, inside in _items(item, "Subscriptions", where):
-            description = _entity(SubscriptionDescription, (topic.name,), inner, inside)
+            description = _entity(SubscriptionDescription, (topic.name,), inner, inside, names)
             rules = tuple(_rule(rule, spot) for rule, spot in _items(inner, "Rules", inside))
             if len({rule.name.lower() for rule in rules}) < len(rules):
                 raise ConfigError(f"{inside}.Rules", "two rules have the same name")
@@ -141,8 +142,14 @@ def _limits(content: Any, place: str) -> dict[str, float]:
     return found
 
 
-def _entity(make: Callable[..., D], before: tuple[str, ...], item: Any, where: str) -> D:
+def _entity(
+    make: Callable[..., D], before: tuple[str, ...], item: Any, where: str, names: set[str]
+) -> D:
+    """The described entity, whose path is not in *names* yet and is added."""
     start = make(*before, _get(item, "Name", str, where))
+    if start.path.lower() in names:
+        raise ConfigError(where, f"the name {start.name!r} is used twice")
+    names.add(start.path.lower())
     known = columns(type(start))
     values: dict[str, Any] = {}
     for key, value in (_get(item, "Properties", Mapping, where, required=False) or {}).items():

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
+from pairbus.broker.entities.errors import ArgumentError
+from pairbus.broker.entities.model_limits import check_name
 from pairbus.names import format_connection_string, join_host
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
@@ -109,12 +112,20 @@ class BrokerSettings:
     tier: Tier | None = None
 
     def __post_init__(self) -> None:
-        if not self.namespace or "/" in self.namespace:
-            raise ValueError(f"{self.namespace!r} is not a valid name of a namespace")
+        try:
+            check_name(
+                self.namespace, "namespace"
+            )  # it is a segment of the paths of backlog queues
+        except ArgumentError:
+            raise ValueError(f"{self.namespace!r} is not a valid name of a namespace") from None
         if self.memory == (self.data is not None):
             raise ValueError("a namespace is either in memory or has a data directory, not both")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}")
+        _check_credential("the key", self.key)
+        _check_credential("the name of the key", self.key_name)
+        for origin in self.allowed_origins:
+            _check_origin(origin)
         if self.key is None and not self.is_loopback:
             raise ValueError(
                 f"{self.host} can be reached by others: a key of your own is needed"
@@ -189,3 +200,34 @@ class BrokerSettings:
             key=self.shared_access_key,
             is_emulator=True,
         )
+
+
+def _check_credential(what: str, text: str | None) -> None:
+    """Refuse a part of a connection string that could not be read from it again."""
+    if text == "":
+        raise ValueError(f"{what} is empty")
+    if text is not None and (";" in text or text != text.strip()):
+        raise ValueError(
+            f"{what} cannot be part of a connection string: it has a semicolon, or a space or line "
+            "break at its start or end"
+        )
+
+
+def _check_origin(origin: str) -> None:
+    """Refuse an origin that no browser sends, because it would allow nothing."""
+    if origin in ("*", "null"):
+        return
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    host = parts.hostname or ""
+    if not parts.scheme or not host or not host.isascii() or "*" in host:
+        raise ValueError(
+            f"{origin!r} is not an allowed origin: give one such as https://app.example, or *"
+        )
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    sent = f"{parts.scheme}://{join_host(host, None if port == default else port)}"
+    if origin != sent:
+        raise ValueError(f"{origin!r} is not an allowed origin: a browser sends {sent!r}")

@@ -168,6 +168,28 @@ def test_queues_that_forward_in_a_circle_are_refused() -> None:
         run(entities={"Queues": queues}).__enter__()
 
 
+@pytest.mark.parametrize("name", ["a/../b", "a/./b"])
+def test_a_name_that_no_url_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"Queues\[0\]: .*'\.' or '\.\.'"):
+        load({"Queues": [{"Name": name}]}, "contoso")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"Queues": [{"Name": "a"}, {"Name": "A"}]}, r"Queues\[1\]: the name 'A' is used twice"),
+        ({"Queues": [{"Name": "a"}], "Topics": [{"Name": "a"}]}, r"Topics\[0\]: the name 'a' is"),
+        (
+            {"Topics": [{"Name": "t", "Subscriptions": [{"Name": "s"}, {"Name": "S"}]}]},
+            r"Topics\[0\]: Subscriptions\[1\]: the name 'S' is used twice",
+        ),
+    ],
+)
+def test_a_name_that_is_used_twice_is_refused(content: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load(content, "contoso")
+
+
 def test_a_file_for_other_namespaces_is_refused() -> None:
     with pytest.raises(ConfigError, match="declares no namespace 'contoso'"):
         load({"Namespaces": [{"Name": "a"}, {"Name": "b"}]}, "contoso")

@@ -47,6 +47,8 @@ def check_path(path: str) -> None:
             "letters, digits, periods, hyphens, underscores and slashes, and starts and ends with "
             "a letter or digit."
         )
+    if not {".", ".."}.isdisjoint(path.split("/")):  # clients remove these from a URL
+        raise ArgumentError(f"'{path}': a segment cannot be '.' or '..'.")
     if "subscriptions" in path.lower().split("/")[1:]:
         raise ArgumentError(f"'{path}': the segment 'Subscriptions' is reserved.")
 

@@ -1,0 +1,61 @@
+"""Settings with which a broker can never work are refused, each with one clear line."""
+
+import pytest
+
+from pairbus.broker import run
+
+OWN = {"host": "0.0.0.0", "key": "a-key-of-our-own"}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_an_empty_key_is_refused_and_is_not_the_well_known_one(host):
+    with pytest.raises(ValueError, match=r"^the key is empty$"):
+        run(host=host, key="")
+
+
+@pytest.mark.parametrize("key", ["hush;hush", " hush", "hush\n"])
+def test_a_key_that_no_connection_string_can_hold_is_refused_without_being_shown(key):
+    with pytest.raises(ValueError, match=r"^the key cannot be part of a connection string") as no:
+        run(key=key)
+    assert "hush" not in str(no.value)
+
+
+@pytest.mark.parametrize("name", ["", "a;b", "a "])
+def test_a_key_name_that_no_connection_string_can_hold_is_refused(name):
+    with pytest.raises(ValueError, match="the name of the key"):
+        run(key_name=name, **OWN)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "con toso", "contoso;x", "-a", "ö", "a" * 51])
+def test_a_namespace_whose_backlog_queues_could_not_exist_is_refused(name):
+    with pytest.raises(ValueError, match="is not a valid name of a namespace"):
+        run(name)
+
+
+@pytest.mark.parametrize(
+    ("origin", "sent"),
+    [
+        ("https://App.example", "https://app.example"),
+        ("https://app.example/", "https://app.example"),
+        ("https://app.example/page?q", "https://app.example"),
+        ("https://user@app.example", "https://app.example"),
+        ("https://app.example:443", "https://app.example"),
+        ("http://app.example:80", "http://app.example"),
+        ("http://[::1]:80/", "http://[::1]"),
+    ],
+)
+def test_an_origin_that_no_browser_sends_is_refused_with_the_one_that_it_sends(origin, sent):
+    with pytest.raises(ValueError, match="allowed origin") as refused:
+        run(allowed_origins=[origin])
+    assert str(refused.value).endswith(f"a browser sends {sent!r}")
+
+
+@pytest.mark.parametrize("origin", ["", "app.example", "https://", "https://a:b", "https://*.b"])
+def test_what_is_no_origin_is_refused(origin):
+    with pytest.raises(ValueError, match="allowed origin"):
+        run(allowed_origins=[origin])
+
+
+def test_origins_that_browsers_send_are_accepted():
+    origins = "*", "null", "http://localhost:3000", "https://[::1]:8443", "vscode-webview://a1b2"
+    assert run(allowed_origins=origins).settings.allowed_origins == origins
