@@ -94,6 +94,16 @@ def test_who_waits_for_a_session_is_told_when_the_queue_is_deleted(bench):
     assert isinstance(host.error, EntityNotFoundError)
 
 
+def test_who_waits_does_not_get_the_session_of_a_holder_whose_queue_is_deleted(bench):
+    bench.send(b"1", session_id="a")
+    _, holder = bench.receiver(session_id="a")
+    _, accepted, host = accept_next(bench)
+    bench.ns.admin.delete_queue("q")
+    assert accepted == []
+    assert isinstance(host.error, EntityNotFoundError)
+    assert isinstance(holder.error, EntityNotFoundError)
+
+
 def test_an_empty_session_can_be_accepted_by_name_but_is_not_the_next_one(bench):
     receiver, host = bench.receiver(credit=1, session_id="new")
     assert host.bodies == []

@@ -195,11 +195,11 @@ class SessionQueue(Queue):
         return [token for token in tokens if not self.settle(token, Outcome.COMPLETE, now)]
 
     def end_receivers(self, error: BrokerError) -> None:
-        """Close all receivers, and refuse those that wait for a session."""
-        super().end_receivers(error)
+        """Refuse those that wait for a session, before one is released, and close all receivers."""
         pending, self.pending = self.pending, []
         for waiting in pending:
             waiting.refuse(error)
+        super().end_receivers(error)
 
     # --- state ------------------------------------------------------------------------------------
 
