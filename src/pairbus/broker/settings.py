@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import ipaddress
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -73,7 +74,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("credits_per_second", "idle_link_timeout", "idle_connection_timeout"):
-            if (getattr(self, name) or 0) < 0:
+            if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise ValueError(f"{name} must be 0 (off) or more")
 
 

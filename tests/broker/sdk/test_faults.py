@@ -1,6 +1,7 @@
 """Faults on demand, seen by the SDK; in process and over the control API."""
 
 import json
+import math
 import socket
 import time
 import urllib.error
@@ -199,6 +200,9 @@ def test_the_control_api_stays_reachable_while_connections_fail(bus, queue) -> N
         {"kind": "reject", "entity": 5},
         {"kind": "reject", "condition": None},
         {"kind": "delay", "delay": "1"},
+        {"kind": "delay", "delay": math.nan},
+        {"kind": "delay", "delay": math.inf},
+        {"kind": "silent", "lasts": math.nan},
     ],
 )
 def test_the_control_api_refuses_what_makes_no_sense(bus, body) -> None:

@@ -1,7 +1,10 @@
 """Links that the broker refuses, or detaches before it has answered them."""
 
 import contextlib
+import math
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,7 +12,7 @@ from pairbus.amqp.events import Attached, Begun, Detached
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.types import Described, Symbol
 from pairbus.broker import run
-from pairbus.broker.server.session_request import SESSION_FILTER
+from pairbus.broker.server.session_request import SESSION_FILTER, SESSION_WAIT, session_timeout
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.testing import FakeClock
 from tests.broker.server.test_hardening import RawClient, ends, plain
@@ -53,6 +56,12 @@ def test_link_that_found_no_session_is_not_watched_any_more(clock, client) -> No
     assert client.until(Detached).error.condition == "com.microsoft:timeout"
     clock.advance(601)
     assert ends(client.socket)  # a connection without links is closed
+
+
+@pytest.mark.parametrize("wait", [math.nan, math.inf, "5"])
+def test_wait_for_a_session_that_is_no_time_becomes_that_of_the_service(wait) -> None:
+    link: Any = SimpleNamespace(attach=SimpleNamespace(properties={"com.microsoft:timeout": wait}))
+    assert session_timeout(link) == SESSION_WAIT
 
 
 def test_link_that_waits_for_a_session_of_a_deleted_queue_is_answered(ns, client) -> None:

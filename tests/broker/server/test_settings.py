@@ -1,5 +1,7 @@
 """Settings with which a broker can never work are refused, each with one clear line."""
 
+import math
+
 import pytest
 
 from pairbus.broker import run
@@ -24,6 +26,15 @@ def test_a_key_that_no_connection_string_can_hold_is_refused_without_being_shown
 def test_a_key_name_that_no_connection_string_can_hold_is_refused(name):
     with pytest.raises(ValueError, match="the name of the key"):
         run(key_name=name, **OWN)
+
+
+@pytest.mark.parametrize(
+    "name", ["credits_per_second", "idle_link_timeout", "idle_connection_timeout"]
+)
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf])
+def test_a_limit_that_is_no_number_of_seconds_or_credits_is_refused(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be 0 \(off\) or more$"):
+        run(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "con toso", "contoso;x", "-a", "ö", "a" * 51])

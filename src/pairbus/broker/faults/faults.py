@@ -9,6 +9,7 @@ faults; the listener and the links apply them.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -75,7 +76,7 @@ class Fault:
             raise ValueError(f"the fault {self.kind!r} is for a namespace, not for one entity")
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise ValueError("nth and times count from 1")
-        if self.delay < 0 or (self.lasts is not None and self.lasts <= 0):
+        if not (0 <= self.delay < math.inf and (self.lasts is None or 0 < self.lasts < math.inf)):
             raise ValueError("delay and lasts are positive numbers of seconds")
         if self.entity is not None:
             self.entity = self.entity.strip("/").lower()

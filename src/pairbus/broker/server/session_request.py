@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pairbus.amqp.link import Link
@@ -30,7 +31,9 @@ def session_timeout(link: Link) -> float:
     """Return the seconds that the client waits for a session."""
     properties = (link.attach.properties if link.attach is not None else None) or {}
     wanted = properties.get("com.microsoft:timeout")
-    return float(wanted) / 1000 if isinstance(wanted, int | float) else SESSION_WAIT
+    if isinstance(wanted, int | float) and math.isfinite(wanted):  # NaN would upset the timers
+        return wanted / 1000
+    return SESSION_WAIT
 
 
 def session_answer(link: Link, session: Session) -> dict[str, Any]:
