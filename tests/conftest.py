@@ -81,6 +81,7 @@ class ObjectStore:
 
     def __init__(self, port):
         self.address = f"127.0.0.1:{port}"
+        self.forget_everything()  # all servers of a process share their objects
         self.make_bucket()
 
     def make_bucket(self):

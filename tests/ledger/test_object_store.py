@@ -15,6 +15,7 @@ from pairbus.ledger.compact import compact
 from pairbus.ledger.plan import plan
 from pairbus.ledger.store import shown
 from pairbus.monitoring.sources import read_statuses
+from tests.conftest import serving
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +68,14 @@ def test_a_paired_client_keeps_its_books_and_its_status_in_an_object_store(objec
     [status] = read_statuses(place)
     assert status.state == "closed"
     assert "secret-of-the-store" not in json.dumps(status.as_dict()) + caplog.text
+
+
+def test_an_object_store_begins_empty_whatever_an_earlier_test_left_in_one():
+    with serving() as store:
+        place = store.location("ledger")
+        write_receipts(place, [{"event": "forwarded", "message_id": "x"}])
+    with serving() as store:
+        assert Store(store.location("ledger")).list("messages") == []
 
 
 def test_receipts_and_compaction_in_an_object_store(object_store):
