@@ -22,13 +22,17 @@ runtime = AsyncioRuntime()
 
 
 async def test_nobody_listening_is_a_lost_connection():
-    string = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;"
-    client = BulkConnection(string + "UseDevelopmentEmulator=true", timeout=2)
-    with pytest.raises(ConnectionLostError) as caught:
-        await client.connect()
-    assert caught.value.condition == "amqp:socket-error"
-    with pytest.raises(ConnectionLostError):
-        await client.sender("q")
+    with socket.socket() as bound:  # it does not listen, and keeps the port from others
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        client = BulkConnection(
+            host="127.0.0.1", port=port, tls=False, credential=SasKey("a", "b"), timeout=2
+        )
+        with pytest.raises(ConnectionLostError) as caught:
+            await client.connect()
+        assert caught.value.condition == "amqp:socket-error"
+        with pytest.raises(ConnectionLostError):
+            await client.sender("q")
 
 
 async def test_peer_that_says_nothing_is_timed_out():
