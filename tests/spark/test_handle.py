@@ -1,5 +1,6 @@
 """The thread that watches a running query, with a query that needs no Java."""
 
+import contextlib
 import errno
 import logging
 import threading
@@ -66,8 +67,24 @@ class Syphon:
         monitor = StatusMonitor(FakeTimeRuntime(), self.state, IDENTITY, lambda: ())
         setup = SimpleNamespace(primary_name="contoso", state_shown=str(path))
         self.handle = SyphonHandle(
-            setup, self.state, monitor, None, bounds, lambda: None, self.renew, lambda: True
+            setup, self.state, monitor, None, bounds, lambda: None, self.renew, self.peeking
         )
+        self.peeks = [True]  # the last one is repeated
+        self.is_peeking = False
+
+    @contextlib.contextmanager
+    def peeking(self):
+        self.is_peeking = True
+        try:
+            yield self.peek
+        finally:
+            self.is_peeking = False
+
+    def peek(self):
+        answer = self.peeks.pop(0) if self.peeks[1:] else self.peeks[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def deliver(self, _messages, _setup):
         self.starts.release()
@@ -174,6 +191,27 @@ def test_waiting_until_empty_outlives_a_state_that_cannot_be_read(start, monkeyp
     with monkeypatch.context() as broken:
         broken.setattr(syphon.state, "_find", lambda _name: raise_(STALE))
         assert not syphon.handle.wait_until_empty(timeout=0.5)
+
+
+def test_waiting_until_empty_outlives_a_credential_that_fails_for_a_moment(
+    start, monkeypatch, caplog
+):
+    monkeypatch.setattr(module, "PEEK_EVERY", 0.01)
+    syphon = start()
+    syphon.peeks = [RuntimeError("no token now"), RuntimeError("no token now"), False, True]
+    with caplog.at_level(logging.WARNING):
+        assert syphon.handle.wait_until_empty(timeout=10)
+    assert not syphon.is_peeking
+    assert [record.getMessage() for record in caplog.records] == [
+        "whether the backlog queues are empty is unknown: no token now"
+    ]
+
+
+def test_whether_an_ended_syphon_left_the_queues_empty_is_not_known_without_a_credential(start):
+    syphon = start()
+    syphon.handle.stop()
+    syphon.peeks = [RuntimeError("no token now")]
+    assert not syphon.handle.wait_until_empty()
 
 
 @pytest.mark.parametrize("failure", [Py4JNetworkError("closed"), ConnectionRefusedError("no")])

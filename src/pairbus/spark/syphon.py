@@ -6,8 +6,9 @@ The command line, `enable_syphon` and the demo all use `start_syphon`.
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pairbus.client.errors import AuthenticationError, ClientError
@@ -114,20 +115,6 @@ def start_syphon(
         resources.callback(probe.close)
         probe.start()
 
-        def is_empty() -> bool:
-            links = connections(setup.secondary, "emptiness")
-            queues = BacklogQueues(runtime, links)
-            try:
-                for path in setup.queues:
-                    ledger.add(
-                        OperationCount(setup.secondary_host, "management", path, "peek", billable=1)
-                    )
-                    if not queues.is_empty(path):  # None is unknown
-                        return False
-            finally:
-                links.drop()
-            return True
-
         handle = SyphonHandle(
             setup,
             state,
@@ -136,10 +123,29 @@ def start_syphon(
             bounds or Bounds(),
             resources.close,
             lease.renew,
-            is_empty,
+            partial(peeking, setup, ledger),
         )
         failure.pop_all()
     return handle
+
+
+@contextlib.contextmanager
+def peeking(setup: Setup, ledger: SyphonLedger) -> Iterator[Callable[[], bool]]:
+    """Yield a function that peeks whether all backlog queues are empty, on one connection."""
+    links = connections(setup.secondary, "emptiness")
+    queues = BacklogQueues(ThreadRuntime(), links)
+
+    def is_empty() -> bool:
+        for path in setup.queues:
+            ledger.add(OperationCount(setup.secondary_host, "management", path, "peek", billable=1))
+            if not queues.is_empty(path):  # None is unknown
+                return False
+        return True
+
+    try:
+        yield is_empty
+    finally:
+        links.drop()
 
 
 def _open_state(
