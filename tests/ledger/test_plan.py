@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from pairbus.ledger import LedgerWriter, Store
+from pairbus.ledger.files import read_each
 from pairbus.ledger.plan import FileFacts, arrange, plan
 from pairbus.runtime import ThreadRuntime
 
@@ -94,6 +95,30 @@ def test_a_broken_file_is_named_and_left_out(tmp_path):
     found = plan(Store(str(tmp_path)), "messages")
     assert [Path(name).name for name in found.unreadable] == [file.name]
     assert len(found.single) == 2
+
+
+def test_a_listed_file_that_cannot_be_opened_is_named_and_left_out(tmp_path):
+    ledger(tmp_path)
+    (tmp_path / "messages" / "a.parquet").symlink_to(tmp_path / "nowhere")
+    found = plan(Store(str(tmp_path)), "messages")
+    assert [Path(name).name for name in found.unreadable] == ["a.parquet"]
+    assert len(found.single) == 3
+
+
+def test_files_are_not_read_again_because_another_one_was_compacted(tmp_path):
+    ledger(tmp_path)
+    first, *others = sorted(f"messages/{file.name}" for file in tmp_path.glob("messages/*"))
+    seen = []
+
+    def read(name):
+        seen.append(name)
+        if name == first and seen.count(first) == 1:
+            raise FileNotFoundError(name)
+        return name
+
+    found = read_each(Store(str(tmp_path)), "messages", read)
+    assert list(found) == [first, *others]
+    assert sorted(seen) == [first, first, *others]
 
 
 def test_a_file_says_in_its_footer_which_rows_it_holds(tmp_path):

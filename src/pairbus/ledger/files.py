@@ -7,10 +7,13 @@ reading a row (see `pairbus.ledger.plan`).
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairbus.ledger.schema import TABLES, arrow_schema
@@ -128,7 +131,12 @@ def read_rows(store: Store, name: str, columns: Sequence[str] | None = None) -> 
 
 
 def read_each(
-    store: Store, table: str, read: Callable[[str], T], known: Mapping[str, T] | None = None
+    store: Store,
+    table: str,
+    read: Callable[[str], T],
+    known: Mapping[str, T] | None = None,
+    *,
+    missing: Callable[[str], T] | None = None,
 ) -> dict[str, T]:
     """Read all files of a table as of one moment; return the results by name.
 
@@ -140,18 +148,31 @@ def read_each(
         table: the table.
         read: reads the file of a name.
         known: former results; these files are not read again.
+        missing: gives the result of a file that stays in the list and does not exist.
+
+    Raises:
+        FileNotFoundError: there is such a file, and no `missing`.
     """
     found = dict(known or {})
-    for attempt in range(1, LISTINGS + 1):
+    for _ in range(LISTINGS):
         names = store.list(table, ".parquet")
         found = {name: found[name] for name in names if name in found}
         new = [name for name in names if name not in found]
-        try:
-            with ThreadPoolExecutor(max_workers=16) as pool:
-                for name, result in zip(new, pool.map(read, new), strict=True):
-                    found[name] = result
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            results = list(pool.map(partial(_read_unless_gone, read), new))
+        found |= {name: some[0] for name, some in zip(new, results, strict=True) if some}
+        gone = [name for name in new if name not in found]
+        if not gone:
             break
-        except FileNotFoundError:
-            if attempt == LISTINGS:
-                raise
+    else:
+        if missing is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), store.path(gone[0]))
+        found |= {name: missing(name) for name in gone}
     return {name: found[name] for name in names}
+
+
+def _read_unless_gone(read: Callable[[str], T], name: str) -> tuple[T, ...]:
+    try:
+        return (read(name),)
+    except FileNotFoundError:
+        return ()

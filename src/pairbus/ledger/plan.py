@@ -76,7 +76,8 @@ def plan(stores: Store | Sequence[Store], table: str) -> Plan:
     facts: list[FileFacts] = []
     unreadable: list[str] = []
     for store in [stores] if isinstance(stores, Store) else stores:
-        found = files.read_each(store, table, partial(_read_footer, store, table))
+        read = partial(_read_footer, store, table)
+        found = files.read_each(store, table, read, missing=lambda _name: None)
         facts += [f for f in found.values() if f is not None]
         unreadable += [store.path(name) for name, f in found.items() if f is None]
     return arrange(table, facts, unreadable)
