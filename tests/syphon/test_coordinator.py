@@ -1,6 +1,7 @@
 """The coordinator: what may be read next, what is held, and what survives a restart."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -259,6 +260,23 @@ def test_a_backlog_in_an_unknown_state_is_not_empty(tmp_path):
 def test_a_replayed_epoch_reads_only_queues_that_were_read_in_it(scene):
     Journal(scene.state.path).open_page(7, "b/1").close()
     assert {grant.queue for grant in scene.coordinator.grants(7)} == {"b/1"}
+
+
+def test_the_tasks_of_a_replayed_epoch_share_and_adapt_the_rate_of_sending(tmp_path):
+    scene = Scene(tmp_path, ceiling=1000.0, max_tasks=2)
+    for queue in ("b/0", "b/1"):
+        Journal(scene.state.path).open_page(7, queue).close()
+    assert len(scene.coordinator.grants(7)) == 2
+    share = scene.state.blocked().sending
+    assert share.rate == 50.0
+    scene.report(sending=replace(share, rate=150.0))
+    assert scene.progress().allowed_rate == 300.0
+    for _ in range(2):
+        scene.report(sending=replace(share, rate=150.0), has_ended=True)
+    scene.runtime.now += 10
+    assert len(scene.plan(7)) == 2
+    assert scene.state.blocked().sending.rate == 150.0
+    assert scene.progress().allowed_rate == 100.0, "reading is paced again, and begins slowly"
 
 
 def test_a_new_run_keeps_the_totals_and_forgets_how_the_last_one_ended(tmp_path):

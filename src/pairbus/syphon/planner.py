@@ -158,9 +158,8 @@ class Planner:
 
     def allowed_rate(self, control: Control) -> float | None:
         """Return the messages a second that can be expected to move; None for no limit."""
-        return _least(
-            self._reading.lasting, self._observed.lasting, control.max_messages_per_second
-        )
+        reading = None if self._rate is None else self._reading.lasting  # a replay is not paced
+        return _least(reading, self._observed.lasting, control.max_messages_per_second)
 
     def throttled_by(self, now: float) -> str | None:
         """Return which namespace allows less than the ceiling."""
@@ -295,17 +294,22 @@ class Planner:
         return max(1, int(rate * seconds))
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
-        """Return the grants of an epoch; for one that another coordinator planned, all queues.
-
-        Which queues a replayed epoch had is not known, and any of them may have journal pages.
-        """
+        """Return the grants of an epoch; empty for one that another coordinator planned."""
         planned, grants = self._planned
-        if epoch != planned or not grants:
-            self._ready |= set(self.queues)
-            grants = tuple(
-                Grant(queue, self._per_queue, self._bytes_per_queue) for queue in self.queues
-            )
-            self._planned = (epoch, grants)
+        return grants if epoch == planned else ()
+
+    def replay(self, epoch: int, queues: Collection[str], now: float) -> tuple[Grant, ...]:
+        """Return grants for an epoch that another coordinator planned.
+
+        How much it granted is not known, and any queue may have messages.
+        """
+        self._ready |= set(self.queues)
+        grants = tuple(
+            Grant(queue, self._per_queue, self._bytes_per_queue)
+            for queue in self.queues
+            if queue in queues
+        )
+        self._planned, self._planned_at = (epoch, grants), now
         return grants
 
 

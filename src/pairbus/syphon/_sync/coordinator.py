@@ -236,10 +236,15 @@ class Coordinator:
         """
         with self._guard:
             grants = self._planner.grants(epoch)
-            if self._is_planned:
-                return grants
-        read = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
-        return tuple(grant for grant in grants if grant.queue in read)
+            queues = set(self._planner.queues)
+        if grants:
+            return grants
+        if not self._is_planned:
+            queues = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
+        with self._guard:
+            grants = self._planner.replay(epoch, queues, self._runtime.time())
+        self._publish()  # the tasks share the rate of sending
+        return grants
 
     def uncertain_queues(self) -> list[str]:
         """Return the queues that have messages but cannot be read until locks have expired."""
