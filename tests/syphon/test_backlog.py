@@ -112,6 +112,36 @@ def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(
     assert backlog.is_empty("full") is False
 
 
+class NoToken(NamespaceConnections):
+    """The credential fails so many times."""
+
+    failures = 1
+
+    def management(self, queue):
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("no token now")
+        return super().management(queue)
+
+
+def without_token(secondary):
+    runtime = ThreadRuntime()
+    links = NoToken(ConnectionPool(runtime), Target(secondary.connection_string), "test")
+    return links, BacklogQueues(runtime, links, patience=0)
+
+
+def test_a_credential_that_fails_once_does_not_prevent_a_settlement(secondary):
+    token, (_, backlog) = locked(secondary), without_token(secondary)
+    assert backlog.settle("full", [token], "completed", patience=0) == 0
+
+
+def test_the_error_of_a_credential_that_fails_again_is_raised(secondary):
+    links, backlog = without_token(secondary)
+    links.failures = 2
+    with pytest.raises(RuntimeError, match="no token now"):
+        backlog.is_empty("full")
+
+
 def test_messages_of_a_queue_that_was_deleted_are_settled_in_vain(secondary):
     token, backlog = locked(secondary), backlog_of(secondary.connection_string)
     secondary.admin_client().delete_queue("full")

@@ -243,7 +243,7 @@ class BacklogQueues:
         It is also retried if it is refused with one of the `transient` conditions, but only once
         with one of those that last. Returns None if `patience` seconds were not enough. There are
         at least two attempts: a connection that was lost without a reset uses up the patience, and
-        a new one may work.
+        a new one may work. An error of the credential is retried alike, and raised if it lasts.
         """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1
@@ -251,16 +251,19 @@ class BacklogQueues:
         while True:
             try:
                 return action()
-            except ClientError as exc:
+            except Exception as exc:  # the user's credential may raise anything
                 is_broken = isinstance(exc, BROKEN)
-                condition = str(exc.condition)
-                if condition == MISSING or not (is_broken or condition in transient):
+                condition = str(exc.condition) if isinstance(exc, ClientError) else ""
+                is_final = condition and not (is_broken or condition in transient)
+                if condition == MISSING or is_final:
                     raise
                 if is_broken:
                     self._connections.drop()
                 is_late = self._runtime.monotonic() + delay > deadline
                 if not is_first and (is_late or condition in LASTING):
-                    log.warning("a request to the secondary failed: %s", exc.condition)
+                    if not condition:
+                        raise
+                    log.warning("a request to the secondary failed: %s", condition)
                     return None
                 is_first = False
                 self._runtime.sleep(delay)
