@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pairbus.cli import spark_job
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import NOUNS, cli, load
-from pairbus.cli.options import Scaled
+from pairbus.cli.options import SPAN, Scaled
 from pairbus.spark.java import JavaNotFoundError
 
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType, Scaled)
@@ -54,6 +54,20 @@ def test_option_that_takes_a_number_refuses_anything_else(words):
     result = run(*words, "nan")
     assert result.exit_code == ExitCode.USAGE
     assert words[-1] in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [(".5", 0.5), ("5.", 5), ("1e3", 1000), ("1E-1", 0.1), ("+2", 2), (".5m", 30), ("1e1 s", 10)],
+)
+def test_duration_takes_every_form_of_a_plain_number(text, seconds):
+    assert SPAN.convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "infinity", "nan", "-1", "1e400", ".", "e3", ""])
+def test_duration_is_finite_and_not_negative(text):
+    with pytest.raises(click.BadParameter):
+        SPAN.convert(text, None, None)
 
 
 @pytest.mark.parametrize("path", [path for path, _ in commands(cli)], ids=" ".join)

@@ -68,17 +68,18 @@ class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer vers
         """Read the number and multiply it by its unit."""
         if isinstance(value, int | float):
             return float(value)
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)", value.strip())
+        number = r"(\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+        match = re.fullmatch(number + r"\s*([A-Za-z/]*)", value.strip())
         unit = (match[2] or self._default).lower() if match else ""
         if match is None or unit not in self._units:
             known = ", ".join(self._units)
             self.fail(f"{value!r} is not a {self.name}: a number and one of {known}", param, ctx)
-        number = float(match[1]) * self._units[unit]
-        if self._is_positive and not number:
+        scaled = float(match[1]) * self._units[unit]
+        if self._is_positive and not scaled:
             self.fail(f"{value!r} is not more than 0", param, ctx)
-        if number > self._most:
+        if scaled > self._most:
             self.fail(f"{value!r} is too large", param, ctx)
-        return number
+        return scaled
 
 
 SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
