@@ -55,3 +55,25 @@ def test_the_last_status_in_an_object_store_says_that_the_client_is_closed(tmp_p
     run(code, tmp_path)
     last = json.loads((tmp_path / "c.json").read_text())
     assert (last["state"], last["state_reason"]) == ("closed", "its process has ended")
+
+
+def test_an_object_store_that_hangs_does_not_keep_the_process_from_ending(tmp_path):
+    code = """
+        import threading
+        from pairbus import status as module
+
+        module.INTERVAL = 0.1
+        hanging = threading.Event()
+
+        def write(name, data):
+            hanging.set()
+            threading.Event().wait()
+
+        file = StatusFile("s3://bucket/ledger", "c", lambda: status, write)
+        hanging.wait()
+    """
+    code = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=15
+    )
+    assert done.stderr == "status file c.json was not written within 0.1 s\n"

@@ -258,13 +258,14 @@ class StatusFile:
         self._wake.set()
 
     def close(self) -> None:
-        """Stop, and remove the file."""
+        """Stop, and remove the file; wait at most five seconds for an object store that hangs."""
         atexit.unregister(self._at_exit)
         self._is_closed = True
         self._wake.set()
         self._thread.join(INTERVAL)
-        if self._path is None:
-            self._write()
+        if self._path is None:  # the thread writes the last status: an object store may hang
+            if self._thread.is_alive():
+                logger.warning("status file %s was not written within %g s", self._name, INTERVAL)
             return
         try:
             self._path.unlink(missing_ok=True)
@@ -274,8 +275,8 @@ class StatusFile:
     def end(self) -> None:
         """Do the same for a process that ends without closing its client."""
         if self._path is None:
-            last = replace(self._snapshot(), state="closed", state_reason="its process has ended")
-            self._snapshot = lambda: last
+            last, ended = self._snapshot, "its process has ended"
+            self._snapshot = lambda: replace(last(), state="closed", state_reason=ended)
         self.close()
 
     def _run(self) -> None:
@@ -286,6 +287,8 @@ class StatusFile:
                 self._wake.clear()
             if not self._is_closed:
                 self._write()
+        if self._path is None:
+            self._write()
 
     def _write(self) -> None:
         try:
