@@ -33,6 +33,16 @@ def test_failing_sends_log_one_line_and_then_one_a_minute_with_a_count(caplog, m
     assert len(seen) == 502, "observers get every event"
 
 
+def test_each_log_line_names_the_entity_and_the_pair(caplog):
+    bus = EventBus("a>b", [])
+    with caplog.at_level(logging.INFO, "pairbus.events"):
+        bus.emit(events.Restored, "orders", by="ping", seconds=2.5)
+        bus.emit(events.ClientClosed)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["Restored orders in a>b: by=ping, seconds=2.5", "ClientClosed a>b"]
+
+
 @pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit])
 def test_an_observer_that_raises_anything_stops_nothing(error):
     seen = []

@@ -101,5 +101,7 @@ class EventBus:
             self._logged[key] = (now, 0)
             if count:
                 more = f" ({count} more since the last line)"
+        where = f"{event.entity} in {self.pair}" if event.entity else self.pair
         shown = ", ".join(f"{k}={v}" for k, v in data.items() if k != "message_ids")
-        logger.log(level, "%s %s %s%s", event.name, event.entity or self.pair, shown, more)
+        detail = f": {shown}" if shown else ""
+        logger.log(level, "%s %s%s%s", event.name, where, detail, more)
