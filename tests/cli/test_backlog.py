@@ -131,6 +131,18 @@ def test_delete_asks_first_and_takes_no_for_an_answer(run):
     assert len(json.loads(run("backlog", "list", "--json").output)) == 1
 
 
+@pytest.mark.parametrize("redirect", ["</dev/null", "<&-"])
+def test_delete_names_the_option_yes_if_nobody_can_answer(run, redirect):
+    run("backlog", "create", "--count", "1")
+    command = f"{sys.executable} -m pairbus backlog delete 0 {redirect}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.splitlines()[-1] == (
+        "pairbus: nothing was deleted: there is no terminal to ask for confirmation. Try: --yes"
+    )
+    assert len(json.loads(run("backlog", "list", "--json").output)) == 1
+
+
 @pytest.mark.parametrize("name", ["orders", "other/x-servicebus-transfer/0", "../0"])
 def test_delete_touches_nothing_but_backlog_queues_of_the_pair(run, name):
     result = run("backlog", "delete", name, "--yes")

@@ -127,12 +127,23 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
         wanted.append(queue.path)
     if not yes:
         listed = ", ".join(wanted)
-        click.confirm(f"Delete {listed} in {pair.require_secondary().host}?", abort=True, err=True)
+        _confirm(f"Delete {listed} in {pair.require_secondary().host}?")
     with pair.secondary_admin() as admin:
         for path in wanted:
             with doing(f"deleting {path}"):
                 admin.delete_queue(path)
             say(f"deleted {path}")
+
+
+def _confirm(question: str) -> None:
+    try:
+        click.confirm(question, abort=True, err=True)
+    except (click.Abort, RuntimeError) as exc:  # RuntimeError: the standard input is closed
+        if isinstance(exc, click.Abort) and not isinstance(exc.__context__, EOFError):
+            raise
+        click.echo(err=True)  # after the question
+        reason = "nothing was deleted: there is no terminal to ask for confirmation"
+        fail(reason, "--yes", code=ExitCode.USAGE)
 
 
 @command.command("peek")
