@@ -2,8 +2,19 @@
 
 import datetime as dt
 import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from pairbus.monitoring.checks import check_snapshot
+from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.monitoring.sources import read_statuses
+from pairbus.runtime.processes import machine_id, started_at
 from pairbus.status import (
     BacklogQueueStatus,
     Counts,
@@ -71,3 +82,50 @@ def test_the_status_of_a_syphon_of_version_0_1_is_read():
     assert (status.state, status.forwarded, status.remaining) == ("running", 23, 10)
     assert (status.throttled_by, status.waiting_counts) == (None, {})
     assert [queue.active for queue in status.queues] == [10, 23]
+
+
+def syphon_finding(folder, status):
+    now = dt.datetime.now(dt.UTC)
+    (folder / "status").mkdir(exist_ok=True)
+    path = folder / "status" / "s.json"
+    path.write_text(json.dumps(replace(status, updated_at=now.isoformat()).to_json()))
+    statuses = read_statuses(str(folder))
+    snapshot = assemble(Facts(now=now, pair="p", primary_namespace="contoso", statuses=statuses))
+    [found] = [one for one in check_snapshot(snapshot) if one.check == "syphon"]
+    return found.level, found.detail
+
+
+RUNNING = SyphonStatus(
+    id="s", host=socket.gethostname(), pid=os.getpid(), state="running",
+    machine=machine_id(), process_started=started_at(os.getpid()) or "",
+)  # fmt: skip
+
+
+def test_a_syphon_that_was_killed_on_this_host_is_not_called_running(tmp_path):
+    code = "import os; os.kill(os.getpid(), 9)"
+    killed = subprocess.Popen([sys.executable, "-c", code])
+    gone = replace(RUNNING, pid=killed.pid, process_started=started_at(killed.pid) or "0")
+    killed.wait()
+    detail = "s stopped reporting: its process does not exist any more"
+    assert syphon_finding(tmp_path, gone) == ("critical", detail)
+    stopped = replace(gone, state="stopped")
+    assert syphon_finding(tmp_path, stopped) == ("warning", "no syphon reports")
+
+
+def test_a_syphon_whose_process_id_belongs_to_a_newer_process_is_not_called_running(tmp_path):
+    other = replace(RUNNING, process_started="1")
+    assert "does not exist any more" in syphon_finding(tmp_path, other)[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"host": "elsewhere", "pid": 2**22 + 1},
+        {"machine": "another container of this host", "pid": 2**22 + 1},
+        {"machine": "", "process_started": "", "pid": 2**22 + 1},  # of an older version
+    ],
+)
+def test_a_syphon_whose_process_may_exist_is_believed(tmp_path, changes):
+    found = syphon_finding(tmp_path, replace(RUNNING, **changes))
+    assert found == ("ok", "s is running")

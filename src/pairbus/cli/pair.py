@@ -142,7 +142,7 @@ def status(pair: Pair) -> None:
             s.remaining,
             s.rate if is_moving else None,
             duration(s.eta) if is_moving else "-",
-            s.problem if s.state == "stalled" else None,
+            s.problem if s.state in ("stalled", "silent") else None,
         )
     lines = [snapshot.headline, *[f"! {problem}" for problem in snapshot.problems]]
     emit(snapshot, ["\n".join(lines), entities, backlog, syphons])

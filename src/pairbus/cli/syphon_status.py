@@ -1,8 +1,6 @@
 """`pairbus syphon status`: the state and the progress of a syphon."""
 
 import datetime as dt
-import os
-import socket
 from dataclasses import replace
 
 import click
@@ -35,10 +33,16 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
     if not found:
         fail(f"the syphon at {directory.path} has not reported yet")
     status = SyphonStatus.from_json(found)
-    if status.state != "stopped" and not _is_alive(status):
-        status = replace(status, state="stopped", stalled="its process does not exist any more")
     from pairbus.monitoring.snapshot import read_syphon
+    from pairbus.monitoring.sources import ENDED, process_exists
 
+    if status.state != "stopped":
+        is_alive = process_exists(status)
+        if is_alive is None:
+            seconds = age(status.updated_at, dt.datetime.now(dt.UTC))
+            is_alive = seconds is not None and seconds < 120
+        if not is_alive:
+            status = replace(status, state="stopped", stalled=ENDED)
     now = dt.datetime.now(dt.UTC)
     seen = read_syphon(replace(status, updated_at=now.isoformat()), now)
     colours = {
@@ -79,16 +83,3 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         queues.add(counts.path, counts.active, counts.dead_letters)
     emit(status.to_json(), [table, queues])
     return ExitCode.NEGATIVE if status.state == "stalled" else ExitCode.OK
-
-
-def _is_alive(status: SyphonStatus) -> bool:
-    if status.host != socket.gethostname():
-        seconds = age(status.updated_at, dt.datetime.now(dt.UTC))
-        return seconds is not None and seconds < 120
-    try:
-        os.kill(status.pid, 0)
-    except PermissionError:  # it runs as another user
-        return True
-    except OSError:
-        return False
-    return True

@@ -235,7 +235,8 @@ def check_syphons(snapshot: Snapshot, grade: Grades) -> list[Finding]:
 def _check_syphon(syphon: SyphonState, grade: Grades, *, is_out: bool) -> Finding:
     name, state = syphon.id, syphon.state
     if state == "silent":
-        return Finding("syphon", grade.stale, f"{name} stopped reporting", "check whether it runs")
+        detail = f"{name} stopped reporting" + (f": {syphon.problem}" if syphon.problem else "")
+        return Finding("syphon", grade.stale, detail, "check whether it runs")
     if state == "paused":
         return Finding("syphon", grade.paused, f"{name} is paused", "pairbus syphon resume")
     if state == "stalled" and syphon.waits_for_primary and is_out:

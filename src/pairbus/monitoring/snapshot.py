@@ -124,7 +124,9 @@ def read_syphon(status: SyphonStatus, now: dt.datetime) -> SyphonState:
     """Return a syphon, as its status file describes it."""
     seconds = age(status.updated_at, now)
     state = status.state
-    is_stale = state != "stopped" and (seconds is None or seconds > STALE_AFTER)
+    is_killed = state == "silent"  # see `read_statuses`
+    is_old = seconds is None or seconds > STALE_AFTER
+    is_stale = is_killed or (state != "stopped" and is_old)
     if is_stale or state != "running":
         # Nothing moves, so there is no rate and no remaining time.
         status = replace(status, rate=0.0, eta=None, throttled_by=None)
@@ -138,7 +140,7 @@ def read_syphon(status: SyphonStatus, now: dt.datetime) -> SyphonState:
             state == "stalled" and not is_stale and waits_for_primary(status.stalled)
         ),
         next_attempt_in=next_attempt_in,
-        problem=explain_stall(status.stalled, next_attempt_in),
+        problem=explain_stall(status.stalled, next_attempt_in) if is_killed or not is_stale else "",
         waits=explain_waits(status.waiting_for, status.waiting_counts),
     )
 

@@ -7,9 +7,11 @@ import contextlib
 import datetime as dt
 import http.client
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,14 @@ from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
 from pairbus.monitoring.records import BrokerHealth, QueueDepth
 from pairbus.names import sort_backlog_queues
+from pairbus.runtime.processes import machine_id, started_at
 from pairbus.status import PairStatus
 from pairbus.syphon.object_files import is_url
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import SyphonStatus
 
 Status = PairStatus | SyphonStatus
+ENDED = "its process does not exist any more"
 STATUSES: dict[str, Callable[[dict[str, Any]], Status]] = {
     "client": PairStatus.from_json,
     "syphon": SyphonStatus.from_json,
@@ -32,6 +36,8 @@ STATUSES: dict[str, Callable[[dict[str, Any]], Status]] = {
 
 def read_statuses(ledger: str) -> list[Status]:
     """Return the status files that clients and syphons keep in the ledger, without broken ones.
+
+    A syphon of this host that was killed is `silent`.
 
     Raises:
         LedgerError: nothing has reported, and the location is not a ledger.
@@ -45,8 +51,28 @@ def read_statuses(ledger: str) -> list[Status]:
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             data = json.loads(store.read(name) or b"")
             if isinstance(data, dict) and data.get("kind") in STATUSES:
-                found.append(STATUSES[data["kind"]](data))
+                found.append(_without_killed(STATUSES[data["kind"]](data)))
     return found
+
+
+def _without_killed(status: Status) -> Status:
+    if not isinstance(status, SyphonStatus) or status.state == "stopped" or not status.machine:
+        return status
+    return (
+        replace(status, state="silent", stalled=ENDED)
+        if process_exists(status) is False
+        else status
+    )
+
+
+def process_exists(status: SyphonStatus) -> bool | None:
+    """Whether the process of a syphon exists; None if it ran elsewhere, or before a reboot."""
+    if status.host != socket.gethostname() or status.machine not in ("", machine_id()):
+        return None
+    started = started_at(status.pid)
+    if started and status.process_started:
+        return started == status.process_started  # else a newer process has the same id
+    return started is not None
 
 
 class BacklogSource:

@@ -16,6 +16,7 @@ from pairbus.exceptions import SyphonError
 from pairbus.names import namespace_or_host
 from pairbus.options import SyphonOptions
 from pairbus.runtime import ThreadRuntime
+from pairbus.runtime.processes import machine_id, started_at
 from pairbus.spark.executor import connections
 from pairbus.spark.handle import TAKEN_OVER, SyphonHandle
 from pairbus.spark.ledger import SyphonLedger
@@ -84,6 +85,8 @@ def start_syphon(
             primary=setup.primary_name,
             secondary=setup.secondary_host,
             checkpoint=setup.state_shown,
+            machine=machine_id(),
+            process_started=started_at(os.getpid()) or "",
         )
         monitor = StatusMonitor(
             runtime, state, identity, counter.count, ledger.write_status, ledger.state

@@ -115,7 +115,10 @@ class QueueCounts(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonStatus(Record):
-    """`status.json`, and the syphon's file among the ledger's status files. Times are ISO 8601."""
+    """`status.json`, and the syphon's file among the ledger's status files. Times are ISO 8601.
+
+    `machine` and `process_started` identify the process as in the lease: see `LeaseRecord`.
+    """
 
     id: str = "?"
     host: str = ""
@@ -147,6 +150,8 @@ class SyphonStatus(Record):
     queues: tuple[QueueCounts, ...] = ()
     checkpoint: str = ""
     started_at: str = ""
+    machine: str = ""
+    process_started: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
