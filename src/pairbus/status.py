@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import operator
 import os
 import re
 import socket
@@ -194,9 +195,15 @@ def _rows(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of `data` that are fields of the dataclass `cls`, unless they are empty."""
-    names = [one.name for one in fields(cls)]
-    return {name: data[name] for name in names if data.get(name) not in (None, "")}
+    """The values of `data` that are fields of the dataclass `cls`, unless they are empty.
+
+    Raises:
+        TypeError: a number is not one.
+    """
+    found = [one for one in fields(cls) if data.get(one.name) not in (None, "")]
+    # Other types are read as they are; by name, as annotations are text in this module.
+    readers: dict[Any, Callable[[Any], Any]] = {"str": str, "int": operator.index}
+    return {one.name: readers.get(one.type, lambda v: v)(data[one.name]) for one in found}
 
 
 def _read_entity(data: Mapping[str, Any], updated_at: datetime | None) -> EntityStatus:

@@ -77,6 +77,21 @@ def test_keys_that_an_older_version_did_not_write_have_defaults():
     assert syphon.queues[0].dead_letters is None  # unknown, not none
 
 
+def test_names_of_a_client_are_text_whatever_its_file_holds():
+    rows = {"entities": [{"entity": 5}], "backlog_queues": [{"path": 6}]}
+    client = PairStatus.from_json({**CLIENT.as_dict(), "client_id": 4, **rows})
+    names = client.client_id, client.entities[0].entity, client.backlog_queues[0].path
+    assert names == ("4", "5", "6")
+
+
+def test_the_file_of_a_client_with_a_count_that_is_no_number_is_left_out(tmp_path):
+    (tmp_path / "status").mkdir()
+    broken = {**CLIENT.as_dict(), "entities": [{"entity": "orders", "counts": {"pings": "x"}}]}
+    for name, data in {"broken": broken, "whole": CLIENT.as_dict()}.items():
+        (tmp_path / "status" / f"{name}.json").write_text(json.dumps(data))
+    assert read_statuses(str(tmp_path)) == [CLIENT]
+
+
 def test_the_status_of_a_syphon_of_version_0_1_is_read():
     status = SyphonStatus.from_json(json.loads(OLD.read_text()))
     assert (status.state, status.forwarded, status.remaining) == ("running", 23, 10)
