@@ -97,6 +97,7 @@ def test_misspelt_option_is_a_usage_error(path):
         ["syphon", "run", "--to", "NO_SUCH_VARIABLE", "--ledger", "{tmp}"],
         ["pair", "status", "--secondary", "NO_SUCH_VARIABLE"],
         ["--config", "/none.toml", "pair", "status"],
+        ["completion"],
     ],
     ids=" ".join,
 )

@@ -150,7 +150,8 @@ def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) ->
         case click.UsageError():
             # click's parser reports an option without its value without a context.
             where = exc.ctx.command_path if exc.ctx else command_path(arguments)
-            click.echo(f"{where}: {mask(exc.format_message())} (see {where} --help)", err=True)
+            text = mask(" ".join(exc.format_message().split()))  # click lists choices in lines
+            click.echo(f"{where}: {text} (see {where} --help)", err=True)
             return ExitCode.USAGE
         case click.ClickException():
             click.echo(f"pairbus: {mask(exc.format_message())}", err=True)
