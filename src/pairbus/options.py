@@ -188,8 +188,8 @@ class SyphonOptions:
             )
         for name in ("max_messages_per_second", "max_bytes_per_second", "credits_per_second"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be greater than 0, got {value!r}")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be greater than 0, and finite, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

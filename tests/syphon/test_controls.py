@@ -23,6 +23,12 @@ def test_an_unknown_control_is_refused(tmp_path):
         StateDirectory(tmp_path).change_controls(speed=3)
 
 
+@pytest.mark.parametrize("rate", [float("inf"), float("nan")])
+def test_a_rate_that_is_no_finite_number_is_no_limit(tmp_path, rate):
+    control = StateDirectory(tmp_path).change_controls(max_messages_per_second=rate)
+    assert control == StateDirectory(tmp_path).control() == Control()
+
+
 def test_the_control_file_of_an_earlier_version_is_read(tmp_path):
     old = {"paused": True, "max_messages_per_second": 50, "max_bytes_per_second": None}
     (tmp_path / "control.json").write_text(json.dumps(old))

@@ -79,6 +79,15 @@ def test_options_are_frozen_and_changed_by_replace():
     assert dataclasses.replace(made, send_timeout=3).send_timeout == 3.0
 
 
+@pytest.mark.parametrize(
+    "name", ["max_messages_per_second", "max_bytes_per_second", "credits_per_second"]
+)
+@pytest.mark.parametrize("rate", [0, -1.0, float("inf"), float("nan")])
+def test_a_rate_of_the_syphon_is_finite_and_positive(name, rate):
+    with pytest.raises(ValueError, match=f"{name} must be greater than 0, and finite"):
+        SyphonOptions(primary="P", secondary="S", **{name: rate})
+
+
 def test_syphon_options_show_no_secret():
     made = SyphonOptions(primary="Endpoint=sb://x;SharedAccessKey=hush", secondary="VARIABLE")
 

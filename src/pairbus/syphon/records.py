@@ -6,6 +6,7 @@ reader accepts the files of earlier versions: a field that is missing has its de
 that is unknown is ignored.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -61,7 +62,7 @@ class Control:
 
 
 def _rate(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and value > 0 else None
+    return float(value) if isinstance(value, int | float) and 0 < value < math.inf else None
 
 
 @dataclass(frozen=True, slots=True)
