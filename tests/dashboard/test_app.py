@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from pairbus.ledger.writer import LedgerWriter
 from pairbus.monitoring import metrics
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.monitor import PairMonitor
+from pairbus.runtime.processes import machine_id
 from pairbus.syphon.records import Control
 from pairbus.syphon.state import StateDirectory
 
@@ -49,6 +52,13 @@ async def test_every_page_has_a_json_twin(page, path):
     twin = await client.get("/index.json" if path == "/" else path + ".json")
     assert twin.json()["at"]
     assert f'href="{twin.url.path}"' in html.text
+
+
+async def test_page_gives_the_reason_why_a_killed_syphon_is_silent(scene):
+    host, machine = socket.gethostname(), machine_id()
+    scene.syphon(host=host, machine=machine, process_started="1", pid=os.getpid())
+    _, client, _ = connect(scene, Guard(token="open-sesame"))
+    assert "Its process does not exist any more" in (await client.get("/")).text
 
 
 async def test_page_shows_the_outage_and_escapes_what_others_wrote(page):
