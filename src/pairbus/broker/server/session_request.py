@@ -31,7 +31,7 @@ def session_timeout(link: Link) -> float:
     """Return the seconds that the client waits for a session."""
     properties = (link.attach.properties if link.attach is not None else None) or {}
     wanted = properties.get("com.microsoft:timeout")
-    if isinstance(wanted, int | float) and math.isfinite(wanted):  # NaN would upset the timers
+    if isinstance(wanted, int | float) and math.isfinite(wanted):  # NaN breaks the order of timers
         return wanted / 1000
     return SESSION_WAIT
 
