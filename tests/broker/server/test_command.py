@@ -74,6 +74,15 @@ def test_the_ready_line_for_people_has_the_connection_string_but_not_your_key() 
         assert process.wait(30) == 0
 
 
+def test_a_broker_that_does_not_start_leaves_the_signals_of_the_process_as_they_were() -> None:
+    ends = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in ends]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        fails("--port", str(taken.getsockname()[1]))
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()).isdisjoint(ends)
+    assert [signal.getsignal(number) for number in ends] == before
+
+
 def test_what_cannot_work_is_one_clear_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
