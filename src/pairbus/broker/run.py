@@ -82,6 +82,7 @@ def run(
             0: never.
 
     Raises:
+        ValueError: With one of these values no client could connect.
         BrokerStartError: On entering: the port is in use, the directory is locked, or an
             entity is invalid.
     """

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from pairbus.amqp.frames import MIN_MAX_FRAME_SIZE
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model_limits import check_name
 from pairbus.names import format_connection_string, join_host
@@ -73,6 +74,13 @@ class Limits:
     idle_connection_timeout: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("connections", "links", "frame_size", "message_size", "write_buffer"):
+            least = MIN_MAX_FRAME_SIZE if name == "frame_size" else 1
+            if not getattr(self, name) >= least:
+                raise ValueError(f"{name} must be at least {least}")
+        for name in ("sniff_timeout", "open_timeout", "idle_timeout"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be more than 0 seconds")
         for name in ("credits_per_second", "idle_link_timeout", "idle_connection_timeout"):
             if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise ValueError(f"{name} must be 0 (off) or more")
@@ -119,6 +127,10 @@ class BrokerSettings:
             )  # it is a segment of the paths of backlog queues
         except ArgumentError:
             raise ValueError(f"{self.namespace!r} is not a valid name of a namespace") from None
+        for name in ("port", "control_port"):
+            port = getattr(self, name)
+            if port is not None and not 0 <= port < 65536:
+                raise ValueError(f"{name} must be from 0 to 65535, got {port}")
         if self.memory == (self.data is not None):
             raise ValueError("a namespace is either in memory or has a data directory, not both")
         if self.durability not in DURABILITIES:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from pairbus.broker import run
+from pairbus.broker.settings import Limits
 
 OWN = {"host": "0.0.0.0", "key": "a-key-of-our-own"}
 
@@ -35,6 +36,31 @@ def test_a_key_name_that_no_connection_string_can_hold_is_refused(name):
 def test_a_limit_that_is_no_number_of_seconds_or_credits_is_refused(name, value):
     with pytest.raises(ValueError, match=rf"^{name} must be 0 \(off\) or more$"):
         run(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connections", 0),
+        ("links", 0),
+        ("frame_size", 511),
+        ("message_size", 0),
+        ("write_buffer", 0),
+        ("sniff_timeout", 0),
+        ("open_timeout", math.nan),
+        ("idle_timeout", -1),
+    ],
+)
+def test_a_limit_with_which_no_client_can_connect_or_send_is_refused(name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be "):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["port", "control_port"])
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_does_not_exist_is_refused(name, port):
+    with pytest.raises(ValueError, match=f"^{name} must be from 0 to 65535, got {port}$"):
+        run(**{name: port})
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "con toso", "contoso;x", "-a", "ö", "a" * 51])
