@@ -532,6 +532,15 @@ def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
     assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
+def test_a_forwarded_duplicate_with_a_binary_id_is_dropped_by_its_destination():
+    bench = Bench(requires_duplicate_detection=True)
+    bench.ns.admin.create(QueueDescription("inbox", forward_to="q"))
+    payload = Message.build(properties=Properties(message_id=b"\x01"), value=1).encode()
+    for path in ("q", "inbox"):
+        bench.ns.send(path, [read_message(payload)])
+    assert bench.ns.admin.runtime("q").active_message_count == 1
+
+
 def test_a_forwarded_duplicate_is_dropped_by_its_destination():
     bench = Bench(requires_duplicate_detection=True)
     bench.ns.admin.create(QueueDescription("source", forward_to="q"))

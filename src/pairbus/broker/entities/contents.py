@@ -47,12 +47,17 @@ def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
 
 
 def message_id_of(bare: bytes) -> str | None:
-    """The message identifier inside a bare message, as text."""
+    """The message identifier inside a bare message, as the text that duplicates share."""
     try:
         properties = Message.parse(bare).properties
     except ProtocolError:
         return None
-    return None if properties is None else _text(properties.message_id)
+    return None if properties is None else identifier(properties.message_id)
+
+
+def identifier(value: object) -> str | None:
+    """A message identifier, which is text, bytes, a number or a UUID, as text; bytes as hex."""
+    return value.hex() if isinstance(value, bytes) else _text(value)
 
 
 def partition_key_of(annotations: bytes) -> str | None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 import os
 from datetime import timedelta
-from typing import Any
 
 from pairbus.amqp.encoder import encode_compound
 from pairbus.amqp.errors import decode_error
 from pairbus.amqp.message import BATCH_FORMAT, split_batch
 from pairbus.amqp.sections import PROPERTIES, raw_map_entries, section_at
 from pairbus.amqp.summary import find_entries, summarize
+from pairbus.broker.entities.contents import identifier
 from pairbus.broker.entities.messages import IncomingMessage
 from pairbus.broker.entities.model import MAX_DURATION
 
@@ -73,7 +73,7 @@ def read_message(payload: bytes) -> IncomingMessage:
     message.bare = bare
     message.annotations = notes
     message.size = len(payload)
-    message.message_id = message_id if type(message_id) is str else _text(message_id)
+    message.message_id = message_id if type(message_id) is str else identifier(message_id)
     message.session_id = session_id
     message.partition_key = None if partition_key is None else str(partition_key)
     message.content_type = content_type
@@ -102,10 +102,6 @@ def _with_id(bare: bytes, message_id: str) -> bytes:
     else:
         count, others = int.from_bytes(bare[start + 5 : start + 9], "big"), bare[start + 10 : end]
     return b"\x00\x53\x73" + encode_compound(0xC0, 0xD0, count or 1, field + others) + bare[end:]
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _without_broker_annotations(notes: bytes) -> bytes:
