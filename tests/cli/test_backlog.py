@@ -138,7 +138,7 @@ def test_delete_names_the_option_yes_if_nobody_can_answer(run, redirect):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.splitlines()[-1] == (
-        "pairbus: nothing was deleted: there is no terminal to ask for confirmation. Try: --yes"
+        "pairbus: nothing was deleted: the standard input has no answer. Try: --yes"
     )
     assert len(json.loads(run("backlog", "list", "--json").output)) == 1
 

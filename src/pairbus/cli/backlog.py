@@ -142,7 +142,7 @@ def _confirm(question: str) -> None:
         if isinstance(exc, click.Abort) and not isinstance(exc.__context__, EOFError):
             raise
         click.echo(err=True)  # after the question
-        reason = "nothing was deleted: there is no terminal to ask for confirmation"
+        reason = "nothing was deleted: the standard input has no answer"
         fail(reason, "--yes", code=ExitCode.USAGE)
 
 
