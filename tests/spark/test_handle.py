@@ -123,7 +123,7 @@ def start(tmp_path, monkeypatch):
 
 def test_a_lease_that_cannot_be_renewed_for_a_moment_does_not_end_the_syphon(start, caplog):
     syphon = start()
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING, "pairbus"):
         syphon.lease_answers[:] = [STALE, STALE, True]
         syphon.await_renewals(5)
     assert syphon.handle.error is None
