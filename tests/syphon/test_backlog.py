@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from pairbus import broker
+from pairbus.broker.auth.credentials import BrokerCredential
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.client import BulkConnection
 from pairbus.client.errors import (
@@ -17,8 +18,15 @@ from pairbus.client.settlement import Mode
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import LASTING, BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
+from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.refusals import Cause, judge
 from pairbus.syphon.target import Target
+
+KEY = (
+    "Endpoint=sb://localhost/;SharedAccessKeyName=RootManageSharedAccessKey;"
+    "SharedAccessKey=SAS_KEY_VALUE"
+)
 
 
 def backlog_of(connection_string, **options):
@@ -112,34 +120,74 @@ def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(
     assert backlog.is_empty("full") is False
 
 
-class NoToken(NamespaceConnections):
-    """The credential fails so many times."""
-
-    failures = 1
-
-    def management(self, queue):
-        if self.failures:
-            self.failures -= 1
-            raise RuntimeError("no token now")
-        return super().management(queue)
+failures: list[Exception] = []
 
 
-def without_token(secondary):
-    runtime = ThreadRuntime()
-    links = NoToken(ConnectionPool(runtime), Target(secondary.connection_string), "test")
-    return links, BacklogQueues(runtime, links, patience=0)
+def fail():
+    if failures:
+        raise failures.pop()
 
 
-def test_a_credential_that_fails_once_does_not_prevent_a_settlement(secondary):
-    token, (_, backlog) = locked(secondary), without_token(secondary)
-    assert backlog.settle("full", [token], "completed", patience=0) == 0
+class Tokens(BrokerCredential):
+    def get_token(self, *scopes, **options):
+        fail()
+        return super().get_token(*scopes, **options)
 
 
-def test_the_error_of_a_credential_that_fails_again_is_raised(secondary):
-    links, backlog = without_token(secondary)
-    links.failures = 2
-    with pytest.raises(RuntimeError, match="no token now"):
-        backlog.is_empty("full")
+def failing_factory():
+    fail()
+    return BrokerCredential(KEY)
+
+
+def failing_tokens():
+    return Tokens(KEY)
+
+
+@pytest.fixture(params=[failing_factory, failing_tokens], ids=lambda made: made.__name__)
+def links(request, secondary):
+    target = Target(
+        host=f"127.0.0.1:{secondary.port}",
+        credential=f"{__name__}:{request.param.__name__}",
+        ca_file=str(secondary.certificate),
+    )
+    links = NamespaceConnections(ConnectionPool(ThreadRuntime()), target, "test")
+    yield links
+    failures.clear()
+    links.drop()
+
+
+def test_a_credential_that_fails_once_does_not_prevent_a_settlement(secondary, links):
+    token = locked(secondary)
+    failures[:] = [RuntimeError("no token now")]
+    assert BacklogQueues(ThreadRuntime(), links).settle("full", [token], "completed") == 0
+
+
+def test_nothing_is_known_of_a_queue_while_the_credential_fails(links, caplog):
+    failures[:] = [RuntimeError("a secret of the credential") for _ in range(50)]
+    backlog = BacklogQueues(ThreadRuntime(), links, patience=0)
+    assert backlog.is_empty("full") is None
+    assert backlog.renew("full", [bytes(16)]) == {}
+    assert backlog.fetch("full", [1]).broke_off
+    assert backlog.settle("full", [bytes(16)], "completed", patience=0) is None
+    receiver = QueueReceiver(links, is_ordered=True)
+    assert receiver.receive("full", 10, 1000) == []
+    assert receiver.has_failed
+    assert receiver.problem == "com.microsoft:auth-failed: the credential failed: RuntimeError"
+    assert "com.microsoft:auth-failed" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_a_destination_waits_while_the_credential_fails(links):
+    failures[:] = [RuntimeError("a secret of the credential")] * 2
+    destinations = Destinations(links, 5.0)
+    for asks_limit in (True, False):
+        if asks_limit:
+            destinations.limit("full")
+        [outcome] = destinations.send([("full", [b"message"])])
+        assert judge(outcome.condition).cause is Cause.DESTINATION
+        assert outcome.description == "the credential failed: RuntimeError"
+    [outcome] = destinations.send([("full", [b"\x00\x53\x75\xa0\x01x"])])
+    assert outcome.is_accepted
 
 
 def test_messages_of_a_queue_that_was_deleted_are_settled_in_vain(secondary):

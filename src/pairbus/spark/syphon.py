@@ -38,6 +38,7 @@ from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor
 from pairbus.syphon.status_records import QueueCounts, SyphonStatus
+from pairbus.syphon.target import CredentialFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,6 +192,8 @@ def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, 
     problem = check_access(ThreadRuntime(), setup.target, "$management")
     if isinstance(problem, AuthenticationError) and problem.status_code in (401, 403):
         raise SyphonError(f"{host}: {KEY_REFUSED}")
+    if isinstance(problem, CredentialFailedError):
+        raise SyphonError(f"{host}: {problem.description}") from problem
     if problem is not None and isinstance(problem.__cause__, socket.gaierror):
         raise SyphonError(f"{host}: {NO_NAMESPACE}")
     return counts

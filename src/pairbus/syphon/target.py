@@ -4,19 +4,46 @@ A target holds a reference to a secret rather than the secret where that is poss
 environment variable, a file, or an importable factory of a credential.
 """
 
+import contextlib
 import importlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pairbus.client.errors import ClientError
 from pairbus.names import namespace_or_host, parse_connection_string
 
-__all__ = ["OptionError", "Target"]
+__all__ = ["CredentialFailedError", "OptionError", "Target", "credential_errors"]
 
 
 class OptionError(ValueError):
     """An option is missing or wrong; the message names it, and never shows a secret."""
+
+
+class CredentialFailedError(ClientError):
+    """The user's credential gave no token. Only the type of its error is shown: no secret."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            "com.microsoft:auth-failed", f"the credential failed: {type(cause).__name__}"
+        )
+
+
+@contextlib.contextmanager
+def credential_errors() -> Iterator[None]:
+    """Raise an error of the user's credential, which may be of any type, as our own.
+
+    Raises:
+        CredentialFailedError: the credential failed, perhaps for a moment.
+    """
+    try:
+        yield
+    except (OptionError, ClientError):
+        raise
+    except Exception as exc:
+        raise CredentialFailedError(exc) from exc
 
 
 @dataclass(frozen=True, repr=False)

@@ -69,6 +69,18 @@ def test_the_operations_of_a_failed_start_are_in_the_ledger(pair, session):
     assert {row["stage"] for row in rows} == {"management"}
 
 
+def no_credential():
+    raise RuntimeError("a secret of the credential")
+
+
+def test_a_credential_of_the_primary_that_fails_at_the_start_is_reported_in_one_line(pair, session):
+    options = pair.options(
+        primary=f"{__name__}:no_credential", primary_host=f"127.0.0.1:{pair.primary.port}"
+    )
+    with pytest.raises(SyphonError, match=r"^primary .*: the credential failed: RuntimeError$"):
+        start_syphon(options)
+
+
 @pytest.mark.parametrize("method", ["begin_run", "change_controls", "write_target"])
 def test_a_state_directory_that_fails_is_reported_in_one_line(pair, session, monkeypatch, method):
     def fail(*_args, **_options):

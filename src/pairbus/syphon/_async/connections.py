@@ -15,7 +15,7 @@ from pairbus.client._async.sender import BulkSender
 from pairbus.client.errors import ClientError
 from pairbus.client.settlement import Mode
 from pairbus.runtime import AsyncRuntime
-from pairbus.syphon.target import OptionError, Target
+from pairbus.syphon.target import OptionError, Target, credential_errors
 
 __all__ = ["ConnectionPool", "NamespaceConnections", "check_access"]
 
@@ -31,7 +31,23 @@ def open_connection(runtime: AsyncRuntime, target: Target, timeout: float) -> Bu
     text = target.connection_string()
     if text is not None:
         return BulkConnection(text, **options)
-    return BulkConnection(host=target.host, credential=target.token_credential(), **options)
+    with credential_errors():
+        credential = target.token_credential()
+    if hasattr(credential, "get_token"):
+        credential = _Credential(credential)
+    return BulkConnection(host=target.host, credential=credential, **options)
+
+
+class _Credential:
+    """A token credential whose errors are those of the bulk client."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    async def get_token(self, *scopes: str) -> Any:
+        """Ask the credential."""
+        with credential_errors():
+            return await self._credential.get_token(*scopes)
 
 
 async def check_access(

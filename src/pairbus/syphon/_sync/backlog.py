@@ -141,7 +141,12 @@ class BacklogQueues:
         def abandon(tokens: Sequence[bytes]) -> bool:
             return self.abandon(queue, tokens) is not None
 
-        return fetch(self._connections.management(queue), abandon, numbers)
+        try:
+            management = self._connections.management(queue)
+        except ClientError as exc:
+            log.warning("%s: deferred messages not received: %s", queue, exc.condition)
+            return Fetched(broke_off=True)
+        return fetch(management, abandon, numbers)
 
     def browse(self, queue: str, first: int, count: int = 250) -> list[Received] | None:
         """Return messages from a sequence number on; None if the queue cannot be asked."""
@@ -243,7 +248,7 @@ class BacklogQueues:
         It is also retried if it is refused with one of the `transient` conditions, but only once
         with one of those that last. Returns None if `patience` seconds were not enough. There are
         at least two attempts: a connection that was lost without a reset uses up the patience, and
-        a new one may work. An error of the credential is retried alike, and raised if it lasts.
+        a new one may work.
         """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1
@@ -251,19 +256,16 @@ class BacklogQueues:
         while True:
             try:
                 return action()
-            except Exception as exc:  # the user's credential may raise anything
+            except ClientError as exc:
                 is_broken = isinstance(exc, BROKEN)
-                condition = str(exc.condition) if isinstance(exc, ClientError) else ""
-                is_final = condition and not (is_broken or condition in transient)
-                if condition == MISSING or is_final:
+                condition = str(exc.condition)
+                if condition == MISSING or not (is_broken or condition in transient):
                     raise
                 if is_broken:
                     self._connections.drop()
                 is_late = self._runtime.monotonic() + delay > deadline
                 if not is_first and (is_late or condition in LASTING):
-                    if not condition:
-                        raise
-                    log.warning("a request to the secondary failed: %s", condition)
+                    log.warning("a request to the secondary failed: %s", exc.condition)
                     return None
                 is_first = False
                 self._runtime.sleep(delay)
