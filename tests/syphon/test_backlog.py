@@ -156,9 +156,9 @@ def links(request, secondary):
     links.drop()
 
 
-def test_a_credential_that_fails_once_does_not_prevent_a_settlement(secondary, links):
+def test_a_credential_that_fails_for_a_moment_does_not_prevent_a_settlement(secondary, links):
     token = locked(secondary)
-    failures[:] = [RuntimeError("no token now")]
+    failures[:] = [RuntimeError("no token now")] * 3
     assert BacklogQueues(ThreadRuntime(), links).settle("full", [token], "completed") == 0
 
 
@@ -172,19 +172,19 @@ def test_nothing_is_known_of_a_queue_while_the_credential_fails(links, caplog):
     receiver = QueueReceiver(links, is_ordered=True)
     assert receiver.receive("full", 10, 1000) == []
     assert receiver.has_failed
-    assert receiver.problem == "com.microsoft:auth-failed: the credential failed: RuntimeError"
-    assert "com.microsoft:auth-failed" in caplog.text
+    assert receiver.problem == "pairbus:credential-failed: the credential failed: RuntimeError"
+    assert "pairbus:credential-failed" in caplog.text
     assert "secret" not in caplog.text
 
 
-def test_a_destination_waits_while_the_credential_fails(links):
+def test_the_whole_primary_waits_while_its_credential_fails(links):
     failures[:] = [RuntimeError("a secret of the credential")] * 2
     destinations = Destinations(links, 5.0)
     for asks_limit in (True, False):
         if asks_limit:
             destinations.limit("full")
         [outcome] = destinations.send([("full", [b"message"])])
-        assert judge(outcome.condition).cause is Cause.DESTINATION
+        assert judge(outcome.condition).cause is Cause.PRIMARY
         assert outcome.description == "the credential failed: RuntimeError"
     [outcome] = destinations.send([("full", [b"\x00\x53\x75\xa0\x01x"])])
     assert outcome.is_accepted

@@ -450,6 +450,33 @@ def test_a_credential_that_raises_does_not_stop_the_probe(scene):
     assert scene.state.reachable_at() == 0
 
 
+def test_a_credential_that_fails_is_asked_less_often_than_a_primary_that_is_down(
+    scene, monkeypatch
+):
+    waits, has_ended = [], threading.Event()
+    results = [RuntimeError("no token"), RuntimeError("no token"), False]
+
+    class Stop:
+        def wait(self, seconds):
+            waits.append(seconds)
+            if not results:
+                has_ended.set()
+            return not results
+
+    def is_reachable():
+        if isinstance(results[0], Exception):
+            raise results.pop(0)
+        return results.pop(0)
+
+    monkeypatch.setattr(scene.runtime, "event", Stop, raising=False)
+    probe = PrimaryProbe(scene.runtime, scene.state, is_reachable)
+    scene.report(failed={"*": "amqp:connection:forced"})
+    scene.tick()
+    probe.start()
+    assert has_ended.wait(60)
+    assert waits == [0.2, 2.0, 2.0, 0.2]
+
+
 @pytest.mark.parametrize("method", ["blocked", "write_reachable"])
 def test_a_state_directory_that_fails_does_not_stop_the_probe(scene, monkeypatch, method):
     def fail(*args):

@@ -181,7 +181,7 @@ def test_a_credential_that_fails_is_reported_and_called_again(pair):
     try:
         bell.listen(QUEUES[:1])
         assert wait_for(lambda: bell.problem) == (
-            "secondary: com.microsoft:auth-failed: the credential failed: RuntimeError"
+            "secondary: pairbus:credential-failed: the credential failed: RuntimeError"
         )
         pair.fill([backlog_message("orders", 1)])
         assert wait_for(bell.rung) == {QUEUES[0]}

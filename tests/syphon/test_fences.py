@@ -8,7 +8,9 @@ import pytest
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.client import BulkConnection
 from pairbus.syphon._sync.answers import FenceAnswers
+from pairbus.syphon._sync.connections import NamespaceConnections
 from pairbus.syphon.records import BlockedRecord
+from pairbus.syphon.target import CredentialFailedError
 from tests.envelope.test_fence import fence_bytes
 from tests.syphon.conftest import PREFIX, backlog_message
 from tests.syphon.drains import RunningDrain
@@ -123,6 +125,22 @@ def test_a_fence_that_the_syphon_may_not_answer_is_dead_lettered_with_the_right(
 
     assert {"FenceNotAnswered": 1} in [report.dead_lettered for report in task.reports]
     assert task.remaining() == 0
+
+
+def test_a_fence_stays_in_the_backlog_while_the_credential_fails(pair, task, monkeypatch):
+    def fail(_links, entity):
+        raise CredentialFailedError(RuntimeError(entity))
+
+    pair.fill([fence_bytes()])
+    with monkeypatch.context() as patch:
+        patch.setattr(NamespaceConnections, "sender", fail)
+        task.run()
+    assert task.remaining() == 1
+    assert not any(report.dead_lettered for report in task.reports)
+
+    task.run()
+
+    assert len(answers(pair, 1)) == 1
 
 
 def test_a_message_without_a_destination_is_dead_lettered_as_before(pair, task):

@@ -92,6 +92,7 @@ def test_a_process_that_was_killed_has_ended_even_if_nobody_waits_for_it():
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert started_at(process.pid) is None
+    assert started_at(2**40) is None, "no process has such an id"
     process.communicate()
     assert started_at(process.pid) is None
 

@@ -51,6 +51,18 @@ def test_a_pair_without_backlog_queues_is_an_error(secondary, tmp_path):
     counter.close()
 
 
+def no_credential():
+    raise ValueError("a secret of the credential")
+
+
+def test_a_credential_that_fails_at_the_start_is_reported_in_one_line(secondary, tmp_path):
+    host, credential = f"127.0.0.1:{secondary.port}", f"{__name__}:no_credential"
+    counter, _ = counter_of(secondary, tmp_path, connection_string=credential, secondary_host=host)
+    with pytest.raises(SyphonError) as caught:
+        counter.check()
+    assert str(caught.value) == f"secondary {host}: the credential failed: ValueError"
+
+
 def key_of_one_queue(namespace, path, *, entity_path=True):
     """The connection string of a key that only this queue has."""
     rule = AuthorizationRule(

@@ -82,7 +82,7 @@ def run(
             0: never.
 
     Raises:
-        ValueError: With one of these values no client could connect.
+        ValueError: A value cannot work, or cannot be part of a connection string.
         BrokerStartError: On entering: the port is in use, the directory is locked, or an
             entity is invalid.
     """

@@ -80,10 +80,10 @@ class Limits:
                 raise ValueError(f"{name} must be at least {least}")
         for name in ("sniff_timeout", "open_timeout", "idle_timeout"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be more than 0 seconds")
+                raise ValueError(f"{name} must be more than 0 seconds, and finite")
         for name in ("credits_per_second", "idle_link_timeout", "idle_connection_timeout"):
             if not 0 <= (getattr(self, name) or 0) < math.inf:
-                raise ValueError(f"{name} must be 0 (off) or more")
+                raise ValueError(f"{name} must be 0 (off) or more, and finite")
 
 
 class Tier(enum.StrEnum):
@@ -228,7 +228,7 @@ def _check_credential(what: str, text: str | None) -> None:
 
 def _check_origin(origin: str) -> None:
     """Refuse an origin that no browser sends, because it would allow nothing."""
-    if origin in ("*", "null"):
+    if origin in ("*", "null", "file://"):
         return
     try:
         parts = urlsplit(origin)

@@ -221,15 +221,19 @@ def salvage_command(data: Path) -> None:
 
 @contextlib.contextmanager
 def _blocked(signals: frozenset[signal.Signals]) -> Iterator[None]:
-    """Block signals, also for threads that start in the block; those that come are dropped."""
+    """Block signals, also for threads that start in the block, and drop those that come.
+
+    They stay blocked if the block ends in order: the process ends, and nothing may interrupt that.
+    """
     former = {number: signal.signal(number, _ignore) for number in signals}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
-    finally:
+    except BaseException:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in former.items():
             signal.signal(number, handler)
+        raise
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

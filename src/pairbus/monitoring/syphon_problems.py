@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from pairbus.monitoring.formatting import brief, duration
 from pairbus.syphon.progress import STANDSTILL
+from pairbus.syphon.refusals import CREDENTIAL_FAILED
 
 WHOLE_PRIMARY = "*"
 """The destination under which a status reports that the whole primary cannot take messages."""
@@ -13,6 +14,7 @@ _PRIMARY = {
     "com.microsoft:server-busy": "the primary is throttling",
     "com.microsoft:auth-failed": "the primary refuses the key or token",
     "amqp:unauthorized-access": "the primary refuses the key or token",
+    CREDENTIAL_FAILED: "the credential of the primary gives no token",
 }
 _DESTINATION = {
     "": "sending its deferred messages",

@@ -28,7 +28,7 @@ def started_at(pid: int) -> str | None:
     """
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # the latter: no process has such an id
         return None
     except OSError:
         pass  # it exists, and belongs to another user

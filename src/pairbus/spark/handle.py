@@ -58,7 +58,6 @@ class SyphonHandle:
         self._failures = 0  # consecutive, without progress
         self._forwarded = 0
         self._problem = ""  # of the state directory
-        self._peek_problem = ""  # of the last look at the queues
         self._ended = threading.Event()
         self._stop_asked = threading.Event()
         self.error: SyphonError | None = None
@@ -109,8 +108,8 @@ class SyphonHandle:
     def wait_until_empty(self, timeout: float | None = None) -> bool:
         """Wait until the backlog queues are empty and no message is in flight.
 
-        The queues are peeked, which needs no right but Listen. A queue that cannot be peeked, or a
-        credential that fails, counts as not empty; the reason is logged.
+        The queues are peeked, which needs no right but Listen. A queue that cannot be peeked counts
+        as not empty; the reason is logged.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         every = 0.2
@@ -118,14 +117,14 @@ class SyphonHandle:
             while not self._ended.wait(every):
                 with contextlib.suppress(OSError):  # the state cannot be read now: unknown
                     if self._is_idle():
-                        if self._try_peek(is_empty):
+                        if is_empty():
                             return True
                         every = PEEK_EVERY
                 if deadline is not None and time.monotonic() > deadline:
                     return False
             if self.error is not None:
                 raise self.error
-            return self._try_peek(is_empty)
+            return is_empty()
 
     def stop(self, timeout: float = 30.0) -> None:
         """Finish and settle the messages in flight, and end; may be repeated."""
@@ -179,17 +178,6 @@ class SyphonHandle:
             if problem != self._problem:
                 log.warning("%s", problem)
         self._problem = problem
-        return result
-
-    def _try_peek(self, is_empty: Callable[[], bool]) -> bool:
-        """Whether the queues are empty; False if that is not known."""
-        try:
-            result, problem = is_empty(), ""
-        except Exception as exc:  # noqa: BLE001 - a credential raises errors of any kind
-            result, problem = False, first_line(exc)
-            if problem != self._peek_problem:
-                log.warning("whether the backlog queues are empty is unknown: %s", problem)
-        self._peek_problem = problem
         return result
 
     def _look(self) -> bool:

@@ -38,7 +38,7 @@ from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor
 from pairbus.syphon.status_records import QueueCounts, SyphonStatus
-from pairbus.syphon.target import CredentialFailedError
+from pairbus.syphon.target import CredentialFailedError, Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,9 +113,7 @@ def start_syphon(
         with _state_errors(setup):
             if not lease.renew():  # on a cluster, Spark may take longer to start than a lease lasts
                 raise SyphonError(TAKEN_OVER)
-        probe = PrimaryProbe(
-            runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None
-        )
+        probe = PrimaryProbe(runtime, state, partial(is_reachable, setup.target))
         resources.callback(probe.close)
         probe.start()
 
@@ -131,6 +129,18 @@ def start_syphon(
         )
         failure.pop_all()
     return handle
+
+
+def is_reachable(target: Target) -> bool:
+    """Whether a namespace lets the credential in.
+
+    Raises:
+        CredentialFailedError: the credential failed.
+    """
+    problem = check_access(ThreadRuntime(), target, "$management", 2.0)
+    if isinstance(problem, CredentialFailedError):
+        raise problem
+    return problem is None
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pairbus.names import (
 )
 from pairbus.syphon.setup import Setup
 from pairbus.syphon.status_records import QueueCounts
+from pairbus.syphon.target import CredentialFailedError, OptionError
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -104,6 +105,11 @@ class QueueCounter:
             if "Failed to resolve" in str(exc) or "getaddrinfo" in str(exc):
                 raise SyphonError(f"secondary {host}: {NO_NAMESPACE}") from None
             raise SyphonError(f"secondary {host}: cannot be reached ({_short(exc)})") from None
+        except Exception as exc:
+            if not self._setup.secondary.credential or isinstance(exc, OptionError | SyphonError):
+                raise
+            cause = exc if isinstance(exc, CredentialFailedError) else CredentialFailedError(exc)
+            raise SyphonError(f"secondary {host}: {cause.description}") from exc
         if not queues:
             raise SyphonError(
                 f"secondary {host}: there are no backlog queues {self._setup.queues[0]} …; "

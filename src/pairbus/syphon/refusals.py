@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from pairbus.amqp.errors import AmqpError
 from pairbus.envelope.fields import EXPIRED, NO_DESTINATION, WRONG_ALIAS_TYPE
 
-__all__ = ["REASONS", "Cause", "Judgement", "Outcome", "judge"]
+__all__ = ["CREDENTIAL_FAILED", "REASONS", "Cause", "Judgement", "Outcome", "judge"]
+
+
+#: Our own condition: the credential gave no token, so nothing was asked of the namespace.
+CREDENTIAL_FAILED = "pairbus:credential-failed"
 
 
 class Cause(enum.Enum):
@@ -94,6 +98,7 @@ _JUDGEMENTS = {
     "amqp:connection:forced": Judgement(Cause.PRIMARY),
     "amqp:connection:framing-error": Judgement(Cause.PRIMARY),
     "amqp:socket-error": Judgement(Cause.PRIMARY),
+    CREDENTIAL_FAILED: Judgement(Cause.PRIMARY),
 }
 
 

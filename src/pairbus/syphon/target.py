@@ -14,6 +14,7 @@ from typing import Any
 
 from pairbus.client.errors import ClientError
 from pairbus.names import namespace_or_host, parse_connection_string
+from pairbus.syphon.refusals import CREDENTIAL_FAILED
 
 __all__ = ["CredentialFailedError", "OptionError", "Target", "credential_errors"]
 
@@ -23,12 +24,14 @@ class OptionError(ValueError):
 
 
 class CredentialFailedError(ClientError):
-    """The user's credential gave no token. Only the type of its error is shown: no secret."""
+    """The user's credential gave no token, perhaps for a moment.
+
+    The text has only the type of the credential's error, which may contain a secret; the error
+    itself is the cause.
+    """
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__(
-            "com.microsoft:auth-failed", f"the credential failed: {type(cause).__name__}"
-        )
+        super().__init__(CREDENTIAL_FAILED, f"the credential failed: {type(cause).__name__}")
 
 
 @contextlib.contextmanager
@@ -36,7 +39,7 @@ def credential_errors() -> Iterator[None]:
     """Raise an error of the user's credential, which may be of any type, as our own.
 
     Raises:
-        CredentialFailedError: the credential failed, perhaps for a moment.
+        CredentialFailedError: the credential failed.
     """
     try:
         yield
@@ -87,14 +90,17 @@ class Target:
 
         Raises:
             OptionError: it cannot be imported.
+            CredentialFailedError: it failed.
         """
         module, _, name = self.credential.partition(":")
         try:
-            return getattr(importlib.import_module(module), name)()
+            factory = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError, ValueError) as exc:
             raise OptionError(
                 f"credential: {self.credential!r} is not an importable module:function ({exc})"
             ) from None
+        with credential_errors():
+            return factory()
 
     def __repr__(self) -> str:
         if not self.reference:

@@ -34,7 +34,7 @@ def test_a_key_name_that_no_connection_string_can_hold_is_refused(name):
 )
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf])
 def test_a_limit_that_is_no_number_of_seconds_or_credits_is_refused(name, value):
-    with pytest.raises(ValueError, match=rf"^{name} must be 0 \(off\) or more$"):
+    with pytest.raises(ValueError, match=rf"^{name} must be 0 \(off\) or more, and finite$"):
         run(**{name: value})
 
 
@@ -94,5 +94,12 @@ def test_what_is_no_origin_is_refused(origin):
 
 
 def test_origins_that_browsers_send_are_accepted():
-    origins = "*", "null", "http://localhost:3000", "https://[::1]:8443", "vscode-webview://a1b2"
+    origins = (
+        "*",
+        "null",
+        "file://",
+        "http://localhost:3000",
+        "https://[::1]:8443",
+        "vscode-webview://a1b2",
+    )
     assert run(allowed_origins=origins).settings.allowed_origins == origins

@@ -19,6 +19,7 @@ from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.connections import NamespaceConnections
 from pairbus.syphon._async.fetching import Fetched, fetch
 from pairbus.syphon.orphaned_locks import Inspection
+from pairbus.syphon.refusals import CREDENTIAL_FAILED
 from pairbus.syphon.settlement import DEFER
 
 __all__ = ["BROKEN", "MISSING", "BacklogQueues"]
@@ -37,6 +38,7 @@ TRANSIENT = frozenset(
         "com.microsoft:timeout",
         "com.microsoft:operation-cancelled",
         "amqp:internal-error",
+        CREDENTIAL_FAILED,
     )
 )
 #: Those that last: they are repeated once.

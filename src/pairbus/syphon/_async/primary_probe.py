@@ -16,6 +16,7 @@ log = logging.getLogger("pairbus.syphon")
 
 PROBE_EVERY = 0.2  # seconds
 REMOTE_PROBE_EVERY = 0.5  # where each look at the state is a request
+AFTER_FAILURE = 2.0  # a credential that fails is not asked more often
 
 
 class PrimaryProbe:
@@ -49,16 +50,22 @@ class PrimaryProbe:
         if self._task is not None:
             await self._task.join(timeout=5)
 
-    async def probe(self) -> None:
-        """If the syphon waits for the primary, check whether it can be reached, and record it."""
+    async def probe(self) -> bool:
+        """If the syphon waits for the primary, check whether it can be reached, and record it.
+
+        Returns False if the credential or the state failed, so that nothing is known.
+        """
         try:
             is_waiting = self._state.blocked().primary_until > self._runtime.time()
             if is_waiting and await self._is_reachable():
                 self._state.write_reachable(self._runtime.time())
         except Exception as exc:  # noqa: BLE001 - the credential or the state: try again later
             log.debug("the primary cannot be probed: %s", type(exc).__name__)
+            return False
+        return True
 
     async def _run(self) -> None:
         every = REMOTE_PROBE_EVERY if self._state.is_remote else PROBE_EVERY
-        while not await self._stop.wait(every):
-            await self.probe()
+        wait = every
+        while not await self._stop.wait(wait):
+            wait = every if await self.probe() else AFTER_FAILURE

@@ -20,6 +20,7 @@ from pairbus.runtime import Runtime
 from pairbus.syphon._sync.connections import NamespaceConnections
 from pairbus.syphon._sync.fetching import Fetched, fetch
 from pairbus.syphon.orphaned_locks import Inspection
+from pairbus.syphon.refusals import CREDENTIAL_FAILED
 from pairbus.syphon.settlement import DEFER
 
 __all__ = ["BROKEN", "MISSING", "BacklogQueues"]
@@ -38,6 +39,7 @@ TRANSIENT = frozenset(
         "com.microsoft:timeout",
         "com.microsoft:operation-cancelled",
         "amqp:internal-error",
+        CREDENTIAL_FAILED,
     )
 )
 #: Those that last: they are repeated once.

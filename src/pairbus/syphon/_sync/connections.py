@@ -32,8 +32,7 @@ def open_connection(runtime: Runtime, target: Target, timeout: float) -> BulkCon
     text = target.connection_string()
     if text is not None:
         return BulkConnection(text, **options)
-    with credential_errors():
-        credential = target.token_credential()
+    credential = target.token_credential()
     if hasattr(credential, "get_token"):
         credential = _Credential(credential)
     return BulkConnection(host=target.host, credential=credential, **options)
