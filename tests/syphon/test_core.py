@@ -205,6 +205,17 @@ def test_messages_held_while_their_destination_recovered_are_returned_without_a_
     assert not room.blocked().blocked
 
 
+def test_a_probe_stays_first_when_a_task_fails_that_began_before_it_was_returned():
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(1), held(2)], 0)
+    (probe,) = room.due(10)
+    room.fail("orders", "com.microsoft:entity-disabled", 11)
+    room.hold([held(3)], 11)
+    assert room.blocked().blocked == {"orders": (probe.queue, probe.sequence)}
+    assert room.take_waiting(1000, lock=60) == [], "deferred messages would overtake the probe"
+
+
 def test_a_probe_that_was_not_tried_gives_way_to_an_older_message():
     room = HeldMessages(destination=Backoff(first=10))
     room.fail("orders", "com.microsoft:entity-disabled", 0)

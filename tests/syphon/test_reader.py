@@ -23,9 +23,9 @@ BATCH, STREAM = -1, 1
 class Receiver(QueueReceiver):
     """Gives one message of each queue, and then fails."""
 
-    def receive(self, queue, count, size):
+    def receive(self, queue, count, size, before):
         if not self.has_failed:
-            super().receive(queue, 1, size)
+            super().receive(queue, 1, size, before)
             self.has_failed = True
             return [(None if self.deletes else bytes(16), b"\x00\x53\x75\xa0\x01x")]
         self.problem = "amqp:connection:forced: gone"

@@ -93,7 +93,11 @@ class HeldMessages:
             self._missing_since.setdefault(destination, now)
         if found:
             found.condition, found.failures, found.failed_at = condition, failures, now
-            found.until, found.probe, found.is_draining = until, None, False
+            found.until, found.is_draining = until, False
+            if found.is_deferring:
+                found.probe = None
+            # Else the probe ends when it is held again. A task that failed may have begun before
+            # the probe was returned: then the probe is still in the queue, and must stay first.
         else:
             self._destinations[destination] = _Destination(
                 condition, failures, until, now, since=now

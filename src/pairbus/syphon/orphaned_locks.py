@@ -93,6 +93,7 @@ class _Uncertain:
     due: float  # the next check
     from_journal: bool  # the journal is the only evidence
     lock_seconds: float | None = None
+    answered_at: float | None = None  # when the queue answered first, since `since`
     is_blind: bool = False  # messages were returned: an inspection cannot see past them
     until: float = math.inf  # it ends then, or when all locks have expired
 
@@ -116,6 +117,7 @@ class OrphanedLocks:
             self._uncertain[queue] = _Uncertain(now, now + GRACE, from_journal)
         elif not from_journal:
             old.from_journal, old.since, old.until = False, now, math.inf
+            old.answered_at = None
 
     def read(self, epoch: int) -> Collection[str]:
         """Return the queues with uncertain pages, for `search`; empty if it has searched already.
@@ -158,15 +160,20 @@ class OrphanedLocks:
         now: float,
         *,
         inspection: Inspection | None,
+        answered_at: float,
         has_returned: bool,
         lock_seconds: float | None,
     ) -> bool:
         """Decide whether the queue may be read again; then remove its pages, and call `clear`.
 
+        While the queue cannot be reached, requests of a process that died may be on the way, and
+        lock messages when it can be reached again. So locks may last from its first answer on.
+
         Args:
             check: the check that has ended.
             now: the time of the check.
             inspection: its result; None if there was none, or the queue could not be reached.
+            answered_at: when the inspection was answered.
             has_returned: whether all tokens of `check.to_return` were returned.
             lock_seconds: how long locks last, if that is known.
         """
@@ -175,6 +182,7 @@ class OrphanedLocks:
             if inspection is None:
                 return False
             found.lock_seconds = inspection.lock_seconds or found.lock_seconds
+            found.answered_at = found.answered_at or answered_at
             if inspection.is_clean and not found.is_blind and found.since == check.since:
                 found.until = now
         found.is_blind = found.is_blind or bool(check.to_return)
@@ -183,7 +191,8 @@ class OrphanedLocks:
         if found.from_journal and not any(page.is_open for page in check.pages):
             found.until = now  # the reader was alive, and has recorded everything
         lasts = found.lock_seconds or lock_seconds or LONGEST
-        until = min(found.until, found.since + lasts + max(1.0, min(5.0, lasts / 12)))
+        start = found.answered_at or found.since
+        until = min(found.until, start + lasts + max(1.0, min(5.0, lasts / 12)))
         if now < until:
             found.due = min(found.due, until)
             return False

@@ -195,10 +195,15 @@ class BacklogReader:
         self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
     ) -> AsyncIterator[ReceivedBatch]:
         queue, left, room = grant.queue, grant.messages, grant.size
-        while left > 0 and room > 0 and not tally.is_finished and not self._is_halted():
+
+        def before() -> None:
+            # Not before the link is open: while that lasts, a later attempt may take over, and its
+            # queue may be found free of unknown locks.
             if page is not None and not page.request():
                 raise RuntimeError(f"servicebus: {queue}: another attempt has taken over")
-            got = await self._receiver.receive(queue, min(left, size), room)
+
+        while left > 0 and room > 0 and not tally.is_finished and not self._is_halted():
+            got = await self._receiver.receive(queue, min(left, size), room, before)
             if not got:
                 tally.problem = self._receiver.problem
                 tally.has_more = self._receiver.is_busy

@@ -5,7 +5,7 @@ fails.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pairbus.client.errors import SERVER_BUSY, ClientError, OperationTimeoutError
 from pairbus.client.settlement import Mode
@@ -39,14 +39,21 @@ class QueueReceiver:
         self.broke_off = False  # more may have been handed out than the last receive returned
         self.is_busy = False  # the namespace answered server-busy
 
-    async def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
-        """Return lock tokens and payloads of the available messages; none if the receive failed."""
+    async def receive(
+        self, queue: str, count: int, size: int, before: Callable[[], None] = lambda: None
+    ) -> list[tuple[bytes | None, bytes]]:
+        """Return lock tokens and payloads of the available messages; none if the receive failed.
+
+        `before` is called when the link is open, immediately before messages are requested: opening
+        it may take long. If `before` raises, nothing is requested.
+        """
         self.has_failed = self.broke_off = self.is_busy = False
         self.problem = None
         for attempt in (0, 1):
             asked = False
             try:
                 receiver = await self._connections.receiver(queue, self._mode)
+                before()
                 asked = True
                 got = await receiver.take_now(count, size)
             except ClientError as exc:

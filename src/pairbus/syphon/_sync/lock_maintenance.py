@@ -176,9 +176,10 @@ class LockMaintenance:
             known = {held.sequence for held in self._held.messages() if held.queue == queue}
             lock = self.lock_seconds
         inspection: Inspection | None = None
-        has_returned = True
+        has_returned, answered_at = True, now
         if check.needs_inspection:
             inspection = self._backlog.inspect(queue, check.after, known)
+            answered_at = self._runtime.time()
             if inspection is not None:
                 self._count_inspection(queue, inspection)
         if inspection is not None or not check.needs_inspection:
@@ -189,8 +190,9 @@ class LockMaintenance:
                 page.mark_returned()
         with self._guard:
             is_clear = self._orphans.end_check(
-                check, now, inspection=inspection, has_returned=has_returned, lock_seconds=lock
-            )
+                check, now, inspection=inspection, answered_at=answered_at,
+                has_returned=has_returned, lock_seconds=lock,
+            )  # fmt: skip
         if is_clear:
             for page in check.pages:
                 page.remove()
