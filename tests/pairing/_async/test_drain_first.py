@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus import PairUnavailableError, events
 from pairbus.envelope.fence import FENCE_CONTENT_TYPE
-from pairbus.pairing._async import drain
+from pairbus.pairing._async import drain, replies
 from pairbus.pairing.core import draining
 from pairbus.pairing.fences import release_message
 from pairbus.pairing.runtime import asleep
@@ -119,6 +119,29 @@ async def fences(world, count):
         sent = [message.properties for message in world.backlog()]
         found = [one.message_id for one in sent if one.content_type == FENCE_CONTENT_TYPE]
     return found
+
+
+async def test_answers_are_received_after_the_network_lost_the_link_to_the_reply_queue(
+    world, monkeypatch
+):
+    receive, receivers = ServiceBusReceiver.receive_messages, []
+
+    async def receive_messages(receiver, **options):
+        if receiver not in receivers:
+            receivers.append(receiver)
+        if receiver is receivers[0]:
+            await asleep(0.05)  # half open: nothing arrives, and nothing closes it
+            return []
+        return await receive(receiver, **options)
+
+    monkeypatch.setattr(replies, "QUIET", 0.5)
+    monkeypatch.setattr(ServiceBusReceiver, "receive_messages", receive_messages)
+    client, _ = await drained_first(world)
+    operator = world.secondary_client()
+    async with operator.get_queue_sender(f"{BACKLOG}/replies") as sender:
+        await sender.send_messages(release_message("orders", client.status().client_id))
+
+    assert (await world.seen.wait(events.Restored)).by == "operator"
 
 
 async def test_a_fence_that_is_not_answered_is_sent_again_and_reported_once(world, monkeypatch):

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusReceiver
 
 from pairbus import PairUnavailableError, events
 from pairbus.envelope.fence import FENCE_CONTENT_TYPE
-from pairbus.pairing._sync import drain
+from pairbus.pairing._sync import drain, replies
 from pairbus.pairing.core import draining
 from pairbus.pairing.fences import release_message
 from pairbus.pairing.runtime import sleep
@@ -120,6 +120,29 @@ def fences(world, count):
         sent = [message.properties for message in world.backlog()]
         found = [one.message_id for one in sent if one.content_type == FENCE_CONTENT_TYPE]
     return found
+
+
+def test_answers_are_received_after_the_network_lost_the_link_to_the_reply_queue(
+    world, monkeypatch
+):
+    receive, receivers = ServiceBusReceiver.receive_messages, []
+
+    def receive_messages(receiver, **options):
+        if receiver not in receivers:
+            receivers.append(receiver)
+        if receiver is receivers[0]:
+            sleep(0.05)  # half open: nothing arrives, and nothing closes it
+            return []
+        return receive(receiver, **options)
+
+    monkeypatch.setattr(replies, "QUIET", 0.5)
+    monkeypatch.setattr(ServiceBusReceiver, "receive_messages", receive_messages)
+    client, _ = drained_first(world)
+    operator = world.secondary_client()
+    with operator.get_queue_sender(f"{BACKLOG}/replies") as sender:
+        sender.send_messages(release_message("orders", client.status().client_id))
+
+    assert (world.seen.wait(events.Restored)).by == "operator"
 
 
 def test_a_fence_that_is_not_answered_is_sent_again_and_reported_once(world, monkeypatch):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusReceiver
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pairbus.replies")
 
+QUIET = 60.0  # seconds without an answer until the link is opened again
 POLL = 1  # seconds that one receive waits: in the sync SDK a receive cannot be interrupted
 CLOSE_TIMEOUT = 2.0
 FIRST_RETRY, MAX_RETRY = 0.5, 15.0
@@ -115,16 +117,22 @@ class Replies:
         return receiver
 
     def _run(self, stopped: Event) -> None:
-        """Receive until `stopped`."""
+        """Receive until `stopped`.
+
+        If no answer comes for a while, the network may have lost the connection, which the SDK does
+        not notice: it is opened again.
+        """
         retry = FIRST_RETRY
         while not stopped.is_set():
             check_cancelled()
             receiver: ServiceBusReceiver | None = None
             try:
                 receiver = self._open()
-                while not stopped.is_set():
+                heard_at = monotonic()
+                while not stopped.is_set() and monotonic() - heard_at < QUIET:
                     check_cancelled()
-                    self._receive(receiver)
+                    if self._receive(receiver):
+                        heard_at = monotonic()
                     retry, self.problem = FIRST_RETRY, None
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
                 if not stopped.is_set():
@@ -136,7 +144,8 @@ class Replies:
                 return
             retry = min(2 * retry, MAX_RETRY)
 
-    def _receive(self, receiver: ServiceBusReceiver) -> None:
+    def _receive(self, receiver: ServiceBusReceiver) -> bool:
+        """Receive, pass on and settle answers; whether there were any."""
         receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=POLL)
         seconds = POLL + self._pair.timing.send_timeout
         got: list[Any] = abandonable(seconds, receive, what="receiving answers")
@@ -147,3 +156,4 @@ class Replies:
         for message in got:
             settle = partial(receiver.complete_message, message)
             abandonable(seconds, settle, what="settling an answer")
+        return bool(got)
