@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pairbus.syphon.journal import Journal
-from pairbus.syphon.orphaned_locks import Inspection
+from pairbus.syphon.orphaned_locks import Inspection, OrphanedLocks
 from tests.syphon.fakes import HELD, Scene
 from tests.syphon.test_journal import TOKENS, write_page
 
@@ -30,6 +30,18 @@ def test_locks_may_last_from_the_first_answer_of_a_queue_that_could_not_be_reach
     assert scene.planned_after_tick(3) == []
     scene.runtime.now += 6
     assert scene.planned_after_tick(3) == ["b/0"]
+
+
+def test_an_answer_from_before_a_queue_was_suspected_again_does_not_shorten_its_wait(tmp_path):
+    orphans = OrphanedLocks(Journal(tmp_path))
+    locked = Inspection(False, lock_seconds=60.0, size=100, peeks=1)
+    found = {"inspection": locked, "has_returned": True, "lock_seconds": None}
+    orphans.suspect("b/0", 0.0)
+    check = orphans.begin_check("b/0", 2.0)
+    orphans.suspect("b/0", 5.0)  # the inspection was answered at 3, and the check ends now
+    assert not orphans.end_check(check, 2.0, answered_at=3.0, **found)
+    again = orphans.begin_check("b/0", 69.0)
+    assert not orphans.end_check(again, 69.0, answered_at=69.0, **found)
 
 
 def test_an_uncertain_queue_waits_until_its_locks_expire_and_the_others_go_on(scene, tmp_path):

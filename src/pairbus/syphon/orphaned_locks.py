@@ -182,9 +182,10 @@ class OrphanedLocks:
             if inspection is None:
                 return False
             found.lock_seconds = inspection.lock_seconds or found.lock_seconds
-            found.answered_at = found.answered_at or answered_at
-            if inspection.is_clean and not found.is_blind and found.since == check.since:
-                found.until = now
+            if found.since == check.since:  # it was not suspected again meanwhile
+                found.answered_at = found.answered_at or answered_at
+                if inspection.is_clean and not found.is_blind:
+                    found.until = now
         found.is_blind = found.is_blind or bool(check.to_return)
         if not has_returned or found.since != check.since:  # suspected again meanwhile
             return False
